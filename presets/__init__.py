@@ -1,0 +1,1 @@
+"""Facts as data: models, accelerators, prices; installed as `planner.presets`."""

@@ -1,0 +1,1 @@
+"""Models, one TOML file each."""
