@@ -23,12 +23,14 @@ _MODULE_OF = {
     "load": "sources",
     "parameters": "accounts",
     "sweep": "scenarios",
+    "verify": "witness.verify",
     "weight_bytes": "accounts",
+    "witness": "witness",
 }
 
 __all__ = list(_MODULE_OF)
 
-# Run from a checkout, Python imports this folder and not what is installed, and there `presets` and `app` lie beside it.
+# Run from a checkout, Python imports this folder and not what is installed, and here `presets` and `app` lie beside it.
 _beside = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if os.path.isdir(os.path.join(_beside, "presets")):
     __path__.append(_beside)
@@ -37,7 +39,8 @@ if os.path.isdir(os.path.join(_beside, "presets")):
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    module = import_module(f"{__name__}.{_MODULE_OF[name]}")
+    value = module if _MODULE_OF[name] == name else getattr(module, name)
     globals()[name] = value
     return value
 

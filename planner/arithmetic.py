@@ -1,7 +1,7 @@
 """The arithmetic of formulas: the same line of Python for a number, a column, a recorded formula or a SymPy symbol.
 
-A formula or a bill may use ``+ - * / **`` and the functions of this module, and nothing else. What they do depends on the
-values alone:
+A formula or a bill may use ``+ - * / **`` and the functions of this module, and nothing else. What they do depends on
+the values alone:
 
 ===================  ==========================================================================================
 Python numbers       exact whole numbers of any size; fractions exactly; floats as floats
@@ -12,8 +12,8 @@ SymPy symbols        SymPy's own ``Min``, ``Max``, ``ceiling`` and ``floor``
 ===================  ==========================================================================================
 
 A recorded formula cannot branch on a value: ``if``, ``and``, a comparison, ``min``, ``int`` or ``//`` raises
-`NotRecordable` when the formula is recorded, which happens when it is defined. (SymPy would let most of these pass and give
-a wrong formula.) Neither NumPy nor SymPy is imported here before a value of theirs has come in.
+`NotRecordable` when the formula is recorded, which happens when it is defined. (SymPy would let most of these pass and
+give a wrong formula.) Neither NumPy nor SymPy is imported here before a value of theirs has come in.
 """
 
 import math
@@ -21,6 +21,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from numbers import Integral, Rational, Real
 from typing import Any, NoReturn, TypeAlias
 
@@ -93,13 +94,13 @@ class Written:
 
     def _refuse(self, *_: object) -> NoReturn:
         raise NotRecordable(
-            f"{self!r} is recorded and has no value yet: a formula is made of + - * / ** and minimum, maximum, ceil_div, "
-            "floor_div, exact_div, without if, and, or, comparisons, min, max, int, float, round, // and %"
+            f"{self!r} is recorded and has no value yet: a formula is made of + - * / ** and minimum, maximum, "
+            "ceil_div, floor_div, exact_div, without if, and, or, comparisons, min, max, int, float, round, // and %"
         )
 
     __hash__ = object.__hash__
     __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
-    __eq__ = __ne__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = _refuse
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __rpow__ = _refuse
     __int__ = __float__ = __complex__ = __index__ = __abs__ = _refuse
     __round__ = __trunc__ = __ceil__ = __floor__ = __len__ = __iter__ = _refuse
@@ -126,8 +127,8 @@ def read(
 ) -> Any:
     """Read a recorded formula from its leaves to its root; every reading is one call of this.
 
-    ``on_operation(op, *arguments)`` gets the arguments as already read. A part that is used twice is read once, and depth
-    costs no recursion: the sum over a hundred layers is a deep tree.
+    ``on_operation(op, *arguments)`` gets the arguments as already read. A part that is used twice is read once, and
+    depth costs no recursion: the sum over a hundred layers is a deep tree.
     """
     if not isinstance(tree, Written):
         return on_number(tree)
@@ -135,21 +136,23 @@ def read(
     stack = [tree]
     while stack:
         node = stack[-1]
+        waiting = [arg for arg in node.args if isinstance(arg, Written) and id(arg) not in done]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        if id(node) in done:
+            continue
         if node.op == "word":
             done[id(node)] = on_word(node.args[0])
         else:
-            waiting = [arg for arg in node.args if isinstance(arg, Written) and id(arg) not in done]
-            if waiting:
-                stack.extend(waiting)
-                continue
             args = (done[id(arg)] if isinstance(arg, Written) else on_number(arg) for arg in node.args)
             done[id(node)] = on_operation(node.op, *args)
-        stack.pop()
     return done[id(tree)]
 
 
 def words(tree: Value) -> tuple[str, ...]:
-    """Return the words of a recorded formula, each once, in no particular order of use but always the same one."""
+    """Return the words of a recorded formula, sorted."""
     found: dict[str, None] = {}
     read(tree, lambda name: found.setdefault(name), lambda number: None, lambda op, *args: None)
     return tuple(sorted(found))
@@ -290,10 +293,11 @@ def column(value: Value) -> Value:
 
 def plain(value: Value) -> Value:
     """Return a value as formulas calculate with it: NumPy's ints as Python ints, columns in float64."""
+    if isinstance(value, Rational):
+        numerator, denominator = int(value.numerator), int(value.denominator)
+        return numerator if denominator == 1 else Fraction(numerator, denominator)
     if isinstance(value, Real):
-        if isinstance(value, Integral):
-            return int(value)
-        return value if isinstance(value, Rational) else float(value)
+        return float(value)
     return column(value) if is_column(value) else value
 
 

@@ -13,14 +13,12 @@ from typing import Any, Literal
 from planner.errors import UsageError
 from planner.rules import CAUSAL, Causal, Packed, Prefix
 
-record = dataclass(frozen=True, slots=True)
-
 Access = Literal["whole", "rows", "routed"]
 Shard = Literal["replicated", "column", "row", "vocabulary", "heads", "kv_heads", "experts"]
-Domain = Literal["new", "emitted", "cached", "pass", "pairs"]
+Domain = Literal["new", "emitted", "cached", "entries", "pass", "pairs"]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """An array that a checkpoint stores.
 
@@ -59,14 +57,14 @@ class Tensor:
         return self.each * (self.copies if self.used is None else self.used)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Product:
     """A matrix product: multiply-adds for each unit of its domain.
 
     Domains: ``new`` positions, ``emitted`` positions (those whose logits are computed), ``cached`` positions (all that
-    are at hand in the pass), once a ``pass``, or the query-key ``pairs`` of its rule. `reads` names the tensors and cache
-    entries of the same part, or with a leading slash of another one. A product with a `form` belongs to that way of
-    computing latent attention only.
+    are at hand in the pass), ``entries`` (those that its rule adds to the cache in the pass), once a ``pass``, or the
+    query-key ``pairs`` of its rule. `reads` names the tensors and cache entries of the same part, or with a leading
+    slash of another one. A product with a `form` belongs to that way of computing latent attention only.
     """
 
     id: str
@@ -79,11 +77,12 @@ class Product:
     shard: Shard = "replicated"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CacheEntry:
     """What a layer keeps between passes: `heads` x `width` elements for each position that its rule keeps.
 
-    `format` fixes the element format whatever cache format is chosen (a float32 state).
+    `format` fixes the element format whatever cache format is chosen (a float32 state); ``model`` is that of the
+    activations, which engines keep for states when they quantise the attention cache.
     """
 
     id: str
@@ -98,8 +97,12 @@ class CacheEntry:
         """Elements of one position."""
         return self.heads * self.width
 
+    def stored_in(self, kv: str, activations: str) -> str:
+        """Its element format where the attention cache has the format `kv` and the model computes in `activations`."""
+        return {None: kv, "model": activations}.get(self.format) or str(self.format)
 
-@record
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """Element-wise or scan work that is no matrix product: counted in elements, reported on its own."""
 
@@ -112,7 +115,7 @@ class Operation:
 Entry = Tensor | Product | CacheEntry | Operation
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Bill:
     """The four lists of a component."""
 
@@ -136,20 +139,27 @@ class Bill:
     def under(self, prefix: str) -> Bill:
         """The same bill with every id below a prefix: two mixers side by side, a shared expert."""
 
-        def moved(entries: Iterable[Any]) -> tuple[Any, ...]:
-            return tuple(replace(entry, id=f"{prefix}.{entry.id}") for entry in entries)
+        def place(id: str) -> str:
+            return id if id[:1] == "/" else f"{prefix}.{id}"
 
-        products = (replace(p, reads=tuple(r if r[:1] == "/" else f"{prefix}.{r}" for r in p.reads)) for p in self.products)
+        def moved(entries: Iterable[Any]) -> tuple[Any, ...]:
+            return tuple(replace(entry, id=place(entry.id)) for entry in entries)
+
+        products = (replace(p, reads=tuple(map(place, p.reads))) for p in self.products)
         return Bill(moved(self.tensors), moved(products), moved(self.cache), moved(self.operations))
 
     def shared(self, block: str) -> Bill:
-        """The same bill with its tensors stored once for all layers that use the block of that name."""
-        once = tuple(replace(t, id=f"/{block}/{t.id}", shared=True) for t in self.tensors)
-        products = tuple(replace(p, reads=tuple(f"/{block}/{r}" for r in p.reads)) for p in self.products)
+        """The same bill with its tensors stored once for all layers that use the block of that name.
+
+        Products run and caches are kept at each use.
+        """
+        own = {t.id: f"/{block}/{t.id}" for t in self.tensors}
+        once = tuple(replace(t, id=own[t.id], shared=True) for t in self.tensors)
+        products = tuple(replace(p, reads=tuple(own.get(r, r) for r in p.reads)) for p in self.products)
         return replace(self, tensors=once, products=products)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Part:
     """A bill, where it stands in the contract, how many layers have it, and which module it belongs to."""
 
@@ -185,8 +195,8 @@ def linear(
 class Pass:
     """One forward pass of one sequence: `past` positions are cached, `new` are processed, `emitted` give logits.
 
-    `attention` is ``causal`` (the pairs that the rule allows) or ``square`` (what a dense kernel computes); `mla` is the
-    form of latent attention: ``expanded`` (heads cached or just computed), ``absorbed`` (on the latent) or
+    `attention` is ``causal`` (the pairs that the rule allows) or ``square`` (what a dense kernel computes); `mla` is
+    the form of latent attention: ``expanded`` (heads cached or just computed), ``absorbed`` (on the latent) or
     ``reexpanded`` (latent cached, up-projected for all cached positions in every pass). A bidirectional `prefix` and
     packed `documents` (their lengths) change the pairs. T decode steps after P positions are ``Pass(past=P, new=T,
     emitted=T)`` in FLOPs; bytes moved are summed step by step.
@@ -241,6 +251,8 @@ class Pass:
                 return self.emitted
             case "cached":
                 return entry.rule.at_hand(self.past, self.new)
+            case "entries":
+                return entry.rule.kept(self.past + self.new) - entry.rule.kept(self.past)
             case "pass":
                 return 1
             case "pairs" if self.attention == "causal":
@@ -320,12 +332,15 @@ def flops(
     return totals.answer(by is not None)
 
 
-def operations(parts: Sequence[Part], run: Pass, *, batch: Any = 1) -> dict[str, Any]:
+def operations(
+    parts: Sequence[Part], run: Pass, *, batch: Any = 1, modules: Sequence[str] = ("body",)
+) -> dict[str, Any]:
     """Elements of the named work that is no matrix product, for `batch` equal sequences."""
     totals = Totals()
     for part in parts:
-        for operation in part.bill.operations:
-            totals.add(operation.id, batch * part.count * operation.elements * run.units(operation))
+        if part.module in modules:
+            for operation in part.bill.operations:
+                totals.add(operation.id, batch * part.count * operation.elements * run.units(operation))
     return totals.by
 
 

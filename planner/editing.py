@@ -1,34 +1,32 @@
 """Changing a contract by path, and saying what differs between two.
 
-A path is written as the contract nests: ``layers[0].mixer.n_kv_heads``, ``layers[*].mixer.window``, ``output.tied``. The bare
-name of a field will do where it is unambiguous: where it stands once, or stands everywhere with the same value.
+A path is written as the contract nests: ``layers[0].mixer.n_kv_heads``, ``layers[*].mixer.window``, ``output.tied``.
+The bare name of a field will do where it is unambiguous: where it stands once, or everywhere with the same value.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, cast
 
 from planner.contract import Architecture
 from planner.errors import ContractError, InputError, UsageError, suggest
-from planner.loading import convert
-from planner.spec import Spec, field_names, field_types, parts_of
+from planner.loading import build
+from planner.spec import Spec, field_names, field_types, parts_of, shown
 from planner.units import parse_count
 
-_STEP = re.compile(r"([A-Za-z_]\w*)(?:\[(\d+|\*)\])?", re.ASCII)
-Step = tuple[str, int | str | None]
+_STEP = re.compile(r"([A-Za-z_]\w*)(?:\[(\d{1,6}|\*)\])?", re.ASCII)
+Step = tuple[str, int | Literal["*"] | None]
 
 
 def flatten(part: Spec, path: str = "") -> Iterator[tuple[str, Any]]:
     """(path, value) of every field that holds no part, and (path.kind, kind) of every part that has one."""
     if part.kind:
         yield f"{path}.kind", part.kind
-    for name in field_names(type(part)):
-        value, place = getattr(part, name), f"{path}.{name}" if path else name
+    for place, value in _fields(part, path):
         inner = list(parts_of(value, place))
         for piece, where in inner:
             yield from flatten(piece, where)
@@ -47,19 +45,20 @@ def diff(a: Architecture, b: Architecture) -> dict[str, tuple[Any, Any]]:
 
 
 def edit(architecture: Architecture, changes: Mapping[str, Any] | None = None, **fields: Any) -> Architecture:
-    """The contract with fields replaced by path, each edit checked again; a text is read as TOML, or as "128k".
+    """The contract with fields replaced by path, checked when all are in; a text is read as TOML, or as "128k".
 
     >>> import planner
     >>> planner.parameters(planner.edit(planner.load("gqa-8"), n_kv_heads=4, stated_parameters=None))
     5798891520
     """
-    for path, value in {**(changes or {}), **fields}.items():
-        for place in resolve(architecture, path):
-            try:
-                architecture = typing.cast(Architecture, _replaced(architecture, parse(place), value))
-            except ContractError as error:
-                raise ContractError(error.rule, error.path, error.source or architecture.name) from None
-    return architecture
+    tables = _tables(architecture)
+    try:
+        for path, value in {**(changes or {}), **fields}.items():
+            for place in resolve(architecture, path):
+                _set(tables, architecture, place, value)
+        return cast(Architecture, build(Architecture, tables))
+    except ContractError as error:
+        raise error.within(architecture.name) from None
 
 
 def resolve(architecture: Architecture, path: str) -> tuple[str, ...]:
@@ -71,34 +70,14 @@ def resolve(architecture: Architecture, path: str) -> tuple[str, ...]:
     for name, index in steps:
         places = [f"{place}.{name}" if place else name for place in places]
         if index == "*":
-            places = [f"{p}[{i}]" for p in places for i in range(len(_at(architecture, parse(p))))]
+            places = [f"{place}[{i}]" for place in places for i in range(_length(architecture, place))]
         elif index is not None:
-            places = [f"{p}[{index}]" for p in places]
+            places = [f"{place}[{index}]" for place in places]
     if "[*]" in path:  # a star passes over layers that have no such field
-        places = [p for p in places if _has(architecture, parse(p))]
+        places = [place for place in places if _has(architecture, place)]
         if not places:
             raise ContractError(f"{path}: no layer has it", source=architecture.name)
     return tuple(places)
-
-
-def _bare(architecture: Architecture, name: str) -> tuple[str, ...]:
-    if name == "n_layers":
-        name = "count"
-    found = {p: v for p, v in _all_fields(architecture) if p.rpartition(".")[2] == name}
-    if not found:
-        known = {p.rpartition(".")[2] for p, _ in _all_fields(architecture)}
-        raise ContractError(f"{name}: unknown field{suggest(name, known)}", source=architecture.name)
-    if len(found) > 1 and (name == "count" or any(v != next(iter(found.values())) for v in found.values())):
-        raise UsageError(f"{name} is ambiguous in {architecture.name}; write one of {', '.join(found)}")
-    return tuple(found)
-
-
-def _all_fields(part: Spec, path: str = "") -> Iterator[tuple[str, Any]]:
-    for name in field_names(type(part)):
-        value, place = getattr(part, name), f"{path}.{name}" if path else name
-        yield place, value
-        for piece, where in parts_of(value, place):
-            yield from _all_fields(piece, where)
 
 
 def parse(path: str) -> tuple[Step, ...]:
@@ -109,63 +88,111 @@ def parse(path: str) -> tuple[Step, ...]:
         if not match:
             raise InputError(f"{path[:60]!r} is not a path such as layers[0].mixer.n_kv_heads")
         name, index = match.groups()
-        steps.append((name, int(index) if index and index != "*" else index))
+        steps.append((name, "*" if index == "*" else int(index) if index else None))
     return tuple(steps)
 
 
-def _has(part: Any, steps: tuple[Step, ...]) -> bool:
+def _bare(architecture: Architecture, name: str) -> tuple[str, ...]:
+    """The places of a field that is named without its path; `n_layers` are the counts of all layers."""
+    every = list(_every_field(architecture))
+    wanted = "count" if name == "n_layers" else name
+    found = {place: value for place, value in every if place.rpartition(".")[2] == wanted}
+    if not found:
+        known = {place.rpartition(".")[2] for place, _ in every}
+        raise ContractError(f"{name[:60]}: unknown field{suggest(name[:60], known)}", source=architecture.name)
+    if name == "n_layers":
+        found = {place: value for place, value in found.items() if place.startswith("layers")}
+    if len(found) > 1 and (name == "n_layers" or any(value != next(iter(found.values())) for value in found.values())):
+        raise UsageError(f"{name} is ambiguous in {architecture.name}; write one of {', '.join(found)}")
+    return tuple(found)
+
+
+def _fields(part: Spec, path: str) -> Iterator[tuple[str, Any]]:
+    for name in field_names(type(part)):
+        yield f"{path}.{name}" if path else name, getattr(part, name)
+
+
+def _every_field(part: Spec, path: str = "") -> Iterator[tuple[str, Any]]:
+    for place, value in _fields(part, path):
+        yield place, value
+        for piece, where in parts_of(value, place):
+            yield from _every_field(piece, where)
+
+
+def _has(architecture: Architecture, place: str) -> bool:
     try:
-        _at(part, steps)
+        _at(architecture, parse(place))
     except ContractError:
         return False
     return True
 
 
+def _length(architecture: Architecture, place: str) -> int:
+    value = _at(architecture, parse(place))
+    if not isinstance(value, tuple):
+        raise ContractError(f"{place} is {shown(value)} and no list", source=architecture.name)
+    return len(value)
+
+
 def _at(part: Any, steps: tuple[Step, ...]) -> Any:
+    """What stands at a path. Raises `ContractError` if there is nothing."""
+    path = ""
     for name, index in steps:
-        if not isinstance(part, Spec) or name not in field_names(type(part)):
-            known = field_names(type(part)) if isinstance(part, Spec) else ()
-            raise ContractError(f"{name}: unknown key{suggest(name, known)}")
-        part = getattr(part, name)
+        if not isinstance(part, Spec):
+            raise ContractError(f"is {'left out' if part is None else shown(part)} and has no field {name!r}", path)
+        if name == "kind":
+            raise ContractError(f"kind is not changed alone; set the whole part: {path}={{ kind = ... }}")
+        if name not in field_names(type(part)):
+            raise ContractError(f"{name}: unknown key{suggest(name, field_names(type(part)))}", path)
+        part, path = getattr(part, name), f"{path}.{name}" if path else name
         if index is not None:
-            if not isinstance(part, tuple) or not isinstance(index, int) or index >= len(part):
-                size = len(part) if isinstance(part, tuple) else 0
-                raise ContractError(f"{name}[{index}] does not exist; {name} has {size} entries")
-            part = part[index]
+            size = len(part) if isinstance(part, tuple) else 0
+            if not isinstance(index, int) or index >= size:
+                raise ContractError(f"has no entry {index}; it has {size}", path)
+            part, path = part[index], f"{path}[{index}]"
     return part
 
 
-def _replaced(part: Spec, steps: tuple[Step, ...], value: Any) -> Spec:
-    (name, index), rest = steps[0], steps[1:]
-    old = _at(part, (steps[0],))
-    place = name if index is None else f"{name}[{index}]"
+def _tables(value: Any) -> Any:
+    """A part and all in it as tables that can be changed, defaults included."""
+    if isinstance(value, Spec):
+        table = {"kind": value.kind} if value.kind else {}
+        return table | {name: _tables(getattr(value, name)) for name in field_names(type(value))}
+    return [_tables(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _set(tables: Any, architecture: Architecture, place: str, value: Any) -> None:
+    steps = parse(place)
+    _at(architecture, steps)
+    *above, (name, index) = steps
+    part = _at(architecture, tuple(above))
     try:
-        if not rest:
-            new = read(field_types(type(part))[name], value, place) if index is None else value
-        elif isinstance(old, Spec):
-            new = _replaced(old, rest, value)
+        for field, at in above:
+            tables = tables[field] if at is None else tables[field][at]
+        if index is None:
+            tables[name] = read(field_types(type(part))[name], value)
         else:
-            raise ContractError(f"is {old!r} and has no field {rest[0][0]!r}")
-    except ContractError as error:
-        raise error.under(place) if rest else error from None
-    if index is not None:
-        items = getattr(part, name)
-        new = (*items[:index], new, *items[typing.cast(int, index) + 1 :])
-    return dataclasses.replace(part, **{name: new})
+            tables[name][index] = value
+    except (KeyError, IndexError, TypeError):
+        raise ContractError("stands in a part that another of these edits replaces", place) from None
 
 
-def read(hint: Any, value: Any, place: str) -> Any:
+def read(hint: Any, value: Any) -> Any:
     """A value for a field of that type; a text that the field does not take as it is, is read."""
-    if isinstance(value, str) and not _takes_text(hint):
-        if value.lower() == "none":
-            return None
+    if not isinstance(value, str) or _takes_text(hint):
+        return value
+    if value.strip().lower() in ("none", "true", "false"):
+        return {"none": None, "true": True, "false": False}[value.strip().lower()]
+    try:
+        table = tomllib.loads(f"value = {value}")
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
         try:
-            value = tomllib.loads(f"value = {value}")["value"]
-        except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-            value = parse_count(value, place)
-    return convert(hint, value, place)
+            return parse_count(value)
+        except InputError:
+            return value
+    return table["value"] if len(table) == 1 else value
 
 
 def _takes_text(hint: Any) -> bool:
-    options = typing.get_args(hint) if typing.get_origin(hint) is not typing.Literal else (str,)
-    return hint is str or any(option is str or typing.get_origin(option) is typing.Literal for option in options)
+    options = typing.get_args(hint) if typing.get_origin(hint) is not Literal else (str,)
+    return hint is str or any(option is str or typing.get_origin(option) is Literal for option in options)

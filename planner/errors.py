@@ -51,7 +51,7 @@ class InputError(PlannerError):
 class ContractError(InputError):
     """A rule of the contract is broken at ``path``, such as ``layers[0].mixer``.
 
-    A part knows its rule but not where it hangs or which file it came from, so those who hold it add that on the way up.
+    A part knows its rule but not where it hangs or which file it came from: those who hold it add that on the way up.
 
     >>> error = ContractError("n_kv_heads = 7 does not divide n_heads = 64", "mixer")
     >>> str(error.under("layers[0]").within("models/x.toml"))

@@ -1,11 +1,14 @@
-"""Strict reading of a contract from TOML or from plain tables, and writing it back: nothing guessed, nothing dropped."""
+"""Strict reading of a contract from TOML or from tables, and writing it back: nothing guessed, nothing dropped."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import tomllib
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 from planner.contract import Architecture
@@ -14,6 +17,7 @@ from planner.spec import Spec, field_types, leaf, leaves, shown
 
 MAX_DEPTH = 40
 MAX_BYTES = 4_000_000
+LINE = 100  # characters in a line of TOML that we write
 
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def build(cls: type[Spec], table: Any, path: str = "") -> Spec:
             if key not in hints:
                 raise ContractError(f"{key}: unknown key{suggest(key, hints)}")
         for field in dataclasses.fields(cls):
-            if field.name not in table and field.default is dataclasses.MISSING:
+            if field.name not in table and default(field) is dataclasses.MISSING:
                 raise ContractError(f"{field.name} is missing")
     except ContractError as error:
         raise error.under(path) if path else error from None
@@ -72,6 +76,9 @@ def convert(hint: Any, value: Any, path: str) -> Any:
     if origin is tuple and isinstance(value, (list, tuple)):
         element = typing.get_args(hint)[0]
         return tuple(convert(element, item, f"{path}[{index}]") for index, item in enumerate(value))
+    if origin is dict and isinstance(value, dict):
+        element = typing.get_args(hint)[1]
+        return {key: convert(element, item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(hint, type) and issubclass(hint, Spec) and not isinstance(value, Spec):
         return build(hint, value, path)
     return value
@@ -82,19 +89,87 @@ def to_table(part: Spec) -> dict[str, Any]:
     table: dict[str, Any] = {"kind": part.kind} if part.kind else {}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
-        if value is not None and value != field.default:
+        if value is not None and value != default(field):
             table[field.name] = _plain(value)
     return table
+
+
+def default(field: dataclasses.Field[Any]) -> Any:
+    """The value of a field that is left out, or `dataclasses.MISSING` where it must not be."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Spec):
         return to_table(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def to_toml(architecture: Architecture) -> str:
-    """The contract as TOML text; `from_table(parse_toml(text))` gives the same contract back."""
-    import tomli_w
+    """The contract as TOML text; `from_table(parse_toml(text, source), source)` gives the same contract back."""
+    return write_toml(to_table(architecture))
 
-    return tomli_w.dumps(to_table(architecture))
+
+def write_toml(table: dict[str, Any]) -> str:
+    """Tables as TOML for people: a table of few plain values stands in one line, any other under a heading of its own.
+
+    >>> print(write_toml({"name": "x", "layers": [{"count": 32, "norm": {"kind": "rms", "eps": 1e-05}}]}))
+    name = "x"
+    <BLANKLINE>
+    [[layers]]
+    count = 32
+    norm = { kind = "rms", eps = 1e-05 }
+    <BLANKLINE>
+    """
+    return "\n".join(_section(table, "")).lstrip("\n") + "\n"
+
+
+def _section(table: dict[str, Any], path: str, *, listed: bool = False) -> Iterator[str]:
+    headed = {key: value for key, value in table.items() if not _fits(key, value)}
+    if path and (listed or len(headed) < len(table)):
+        yield from ("", f"[[{path}]]" if listed else f"[{path}]")
+    yield from (f"{_key(key)} = {_inline(value)}" for key, value in table.items() if key not in headed)
+    for key, value in headed.items():
+        place = f"{path}.{_key(key)}" if path else _key(key)
+        for entry in value if isinstance(value, list) else [value]:
+            yield from _section(entry, place, listed=isinstance(value, list))
+
+
+def _fits(key: str, value: Any) -> bool:
+    """Whether a value is written behind its key."""
+    if isinstance(value, list):
+        return not any(isinstance(item, dict) for item in value)
+    if isinstance(value, dict):
+        plain = not any(isinstance(item, dict) for item in value.values())
+        return plain and len(f"{_key(key)} = {_inline(value)}") <= LINE
+    return True
+
+
+def _inline(value: Any) -> str:
+    """A value as TOML writes it; whole numbers from five digits on in groups of three."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return _list([_inline(item) for item in value])
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:_}" if isinstance(value, (int, float)) and abs(value) >= 10_000 else str(value)
+
+
+def _list(items: list[str]) -> str:
+    if sum(len(item) + 2 for item in items) <= LINE:
+        return f"[{', '.join(items)}]"
+    lines = [""]
+    for item in items:
+        if lines[-1] and len(lines[-1]) + len(item) > LINE:
+            lines.append("")
+        lines[-1] += f" {item},"
+    return "\n".join(["[", *(f"   {line}" for line in lines), "]"])
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _inline(key)

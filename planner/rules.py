@@ -12,16 +12,23 @@ from typing import Any
 
 from planner.arithmetic import floor_div, maximum, minimum, triangle
 
-rule = dataclass(frozen=True, slots=True)
-
-
-@rule
+@dataclass(frozen=True, slots=True)
 class Causal:
     """A query sees itself and everything before it; the cache keeps all positions.
 
     >>> Causal().pairs(past=10, new=2), Causal().square(past=10, new=2)
     (23, 24)
     """
+
+    @property
+    def limit(self) -> Any:
+        """Positions beyond which the cache does not grow, or None."""
+        return None
+
+    @property
+    def growth(self) -> Any:
+        """Entries that one more position adds on average below the limit; None where the length does not matter."""
+        return 1
 
     def pairs(self, past: Any, new: Any) -> Any:
         """Query-key pairs that the rule allows in a pass."""
@@ -43,9 +50,9 @@ class Causal:
         """Positions of a sequence of that length that the cache keeps during a pass."""
         return length
 
-    def slope(self, length: Any) -> Any:
-        """Positions that one more position of context adds to the cache at that length."""
-        return self.kept(length + 1) - self.kept(length)
+    def sees(self, query: Any, key: Any) -> Any:
+        """Whether the query at one index may read the key at another; `pairs` counts what this allows."""
+        return key <= query
 
 
 CAUSAL = Causal()
@@ -64,7 +71,7 @@ class Counted(Causal):
         return self.among(past + new) - self.among(past)
 
 
-@rule
+@dataclass(frozen=True, slots=True)
 class Window(Counted):
     """A query sees the last `width` positions, itself included; older ones are evicted.
 
@@ -78,14 +85,21 @@ class Window(Counted):
         inside = minimum(n, self.width)
         return triangle(inside) + self.width * (n - inside)
 
+    @property
+    def limit(self) -> Any:
+        return self.width
+
     def held(self, past: Any) -> Any:
         return minimum(past, self.width - 1)
 
     def kept(self, length: Any) -> Any:
         return minimum(length, self.width)
 
+    def sees(self, query: Any, key: Any) -> Any:
+        return (key <= query) & (query - key < self.width)
 
-@rule
+
+@dataclass(frozen=True, slots=True)
 class Chunk(Counted):
     """A query sees the positions since its chunk of `width` began, itself included (Llama 4's local layers).
 
@@ -99,14 +113,21 @@ class Chunk(Counted):
         full = floor_div(n, self.width)
         return full * triangle(self.width) + triangle(n - full * self.width)
 
+    @property
+    def limit(self) -> Any:
+        return self.width
+
     def held(self, past: Any) -> Any:
         return minimum(past, self.width - 1)
 
     def kept(self, length: Any) -> Any:
         return minimum(length, self.width)
 
+    def sees(self, query: Any, key: Any) -> Any:
+        return (key <= query) & (floor_div(query, self.width) == floor_div(key, self.width))
 
-@rule
+
+@dataclass(frozen=True, slots=True)
 class TopK(Counted):
     """A query reads the best `k` of the positions before it, itself included; the cache still keeps all.
 
@@ -121,7 +142,7 @@ class TopK(Counted):
         return triangle(inside) + self.k * (n - inside)
 
 
-@rule
+@dataclass(frozen=True, slots=True)
 class Strided(Counted):
     """A query reads one compressed entry for each block of `block` positions, a block every `stride`, that is complete.
 
@@ -137,6 +158,10 @@ class Strided(Counted):
         full = floor_div(complete, self.stride)
         return self.stride * triangle(full) + (complete - full * self.stride) * (full + 1)
 
+    @property
+    def growth(self) -> Any:
+        return 1 / self.stride
+
     def at_hand(self, past: Any, new: Any) -> Any:
         return self.kept(past + new)
 
@@ -146,10 +171,32 @@ class Strided(Counted):
     def kept(self, length: Any) -> Any:
         return maximum(floor_div(length - self.block + self.stride, self.stride), 0)
 
+    def sees(self, query: Any, key: Any) -> Any:
+        return key * self.stride + self.block - 1 <= query
 
-@rule
+
+@dataclass(frozen=True, slots=True)
+class StridedTopK(Strided):
+    """A query reads the best `k` of the compressed entries that `Strided` gives it; the cache still keeps all.
+
+    >>> StridedTopK(block=4, stride=2, k=2).pairs(0, 8), StridedTopK(block=4, stride=2, k=2).kept(8)
+    (8, 3)
+    """
+
+    k: Any
+
+    def among(self, n: Any) -> Any:
+        inside = minimum(n, self.block + (self.k - 1) * self.stride)  # queries that see at most k entries
+        return Strided.among(self, inside) + self.k * (n - inside)
+
+
+@dataclass(frozen=True, slots=True)
 class Constant(Counted):
     """One entry whatever the length: a recurrent or convolution state."""
+
+    @property
+    def growth(self) -> Any:
+        return None
 
     def among(self, n: Any) -> Any:
         return n
@@ -164,7 +211,7 @@ class Constant(Counted):
         return 1
 
 
-@rule
+@dataclass(frozen=True, slots=True)
 class Prefix(Counted):
     """The first `length` positions see each other both ways, which adds m(m-1)/2 pairs; the rest is causal.
 
@@ -180,8 +227,11 @@ class Prefix(Counted):
         inside = minimum(n, self.length)
         return triangle(n) + triangle(inside) - inside
 
+    def sees(self, query: Any, key: Any) -> Any:
+        return (key <= query) | ((query < self.length) & (key < self.length))
 
-@rule
+
+@dataclass(frozen=True, slots=True)
 class Packed(Counted):
     """Documents packed into one sequence, each closed to the others; `inner` is the rule within a document.
 
@@ -204,3 +254,15 @@ class Packed(Counted):
 
     def kept(self, length: Any) -> Any:
         return self.inner.kept(length)
+
+    def start(self, index: Any) -> Any:
+        """Where the document of an index begins."""
+        start, end = 0 * index, 0
+        for length in self.documents:
+            end = end + length
+            start = start + length * (index >= end)
+        return start
+
+    def sees(self, query: Any, key: Any) -> Any:
+        first = self.start(query)
+        return (first == self.start(key)) & self.inner.sees(query - first, key - first)

@@ -1,8 +1,8 @@
 """Numbers with prefixes, read and shown: the only place that knows that a GiB is not a GB.
 
 Inside, everything is in base units: bytes, seconds, FLOP, FLOP/s. A prefix exists only where a person reads or writes.
-Reading is strict, because the lax readings are the costly ones: `128K` may mean 128,000 or 131,072 tokens, `80Gb` may be
-bits, and `80` on its own is no size of a memory.
+Reading is strict, because the lax readings are the costly ones: `128K` may mean 128,000 or 131,072 tokens, `80Gb` may
+be bits, and `80` on its own is no size of a memory.
 """
 
 import math

@@ -4,7 +4,9 @@ from planner import errors
 from planner.errors import ContractError, PlannerError, UnknownName, suggest
 
 
-@pytest.mark.parametrize(("name", "exit_code"), [("UsageError", 2), ("UnknownName", 2), ("InputError", 3), ("ContractError", 3)])
+@pytest.mark.parametrize(
+    ("name", "exit_code"), [("UsageError", 2), ("UnknownName", 2), ("InputError", 3), ("ContractError", 3)]
+)
 def test_one_root_and_the_exit_code_of_each(name, exit_code):
     error = getattr(errors, name)
     assert issubclass(error, PlannerError)
@@ -12,7 +14,9 @@ def test_one_root_and_the_exit_code_of_each(name, exit_code):
 
 
 def test_the_tree_in_the_docstring_is_complete():
-    classes = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, PlannerError)]
+    classes = [
+        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, PlannerError)
+    ]
     assert all(f"{name} " in errors.__doc__ for name in classes)
 
 

@@ -12,7 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LINES = [line for block in re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE) for line in block.splitlines()]
+LINES = [
+    line for block in re.findall(r"^```sh\n(.*?)^```", README, re.DOTALL | re.MULTILINE) for line in block.splitlines()
+]
 SETUP = [line for line in LINES if ".venv/" in line]
 COMMANDS = [line for line in LINES if line.startswith("planner ")]
 

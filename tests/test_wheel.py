@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHIPPED = ("app", "planner", "presets")
 PACKED = {".csv", ".py", ".toml", ".typed"}
+PIP = (sys.executable, "-m", "pip")
 
 
 def run(*command, cwd):
@@ -28,9 +29,9 @@ def wheel(tmp_path_factory):
     source = folder / "source"
     for name in SHIPPED:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, source)
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source, cwd=folder)
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source, cwd=folder)
     return next(folder.glob("*.whl"))
 
 
@@ -41,7 +42,7 @@ def installed(wheel, tmp_path_factory):
     venv.create(folder / "venv")
     bin_folder = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
     python = bin_folder / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    run(*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
     own = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
     # The path files of a folder that is itself named by a path file are not read, so an editable install stays out.
     Path(own, "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from planner.bill import Bill, Operation, Tensor
+from planner.components.arrays import Array, np
+from planner.components.base import Run
 from planner.spec import Scale, Spec, spec
 
 
@@ -31,6 +33,22 @@ class Norm(Spec):
             Operation("norm", elements, "new"),
         )
 
+    def forward(self, x: Array, run: Run, id: str = "norm") -> Array:
+        """Over the last axis, then times γ plus β: [..., width] -> [..., width]."""
+        x = self.normalised(x)
+        if self.weight:
+            x = x * (run.weight(f"{id}.weight") + self.offset)
+        return x + run.weight(f"{id}.bias") if self.biased else x
+
+    @property
+    def offset(self) -> int:
+        """What is added to the stored weight: 1 where it is stored as γ - 1."""
+        return 0
+
+    def normalised(self, x: Array) -> Array:
+        """The norm without what it learned."""
+        raise AssertionError(f"{type(self).__name__} has no forward")
+
 
 @spec
 class RMSNorm(Norm):
@@ -39,14 +57,30 @@ class RMSNorm(Norm):
     kind: ClassVar[str] = "rms"
     unit_offset: bool = False
 
+    @property
+    def offset(self) -> int:
+        return int(self.unit_offset)
+
+    def normalised(self, x: Array) -> Array:
+        return np.asarray(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps))
+
 
 @spec
 class LayerNorm(Norm):
-    """Layer norm (Ba et al. 2016, eq. 4), with or without its bias."""
+    """Layer norm (Ba et al. 2016, eq. 4), with or without its bias. `unit_offset`: stored as γ - 1 (Nemotron)."""
 
     kind: ClassVar[str] = "layer"
     bias: bool = True
+    unit_offset: bool = False
 
     @property
     def biased(self) -> bool:
         return self.bias
+
+    @property
+    def offset(self) -> int:
+        return int(self.unit_offset)
+
+    def normalised(self, x: Array) -> Array:
+        x = x - np.mean(x, axis=-1, keepdims=True)
+        return np.asarray(x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps))

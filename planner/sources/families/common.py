@@ -1,21 +1,24 @@
-"""What the families share: the usual keys of attention, feed-forward, experts and rotary embedding."""
+"""What the families share: the usual keys of attention, feed-forward, experts, layers and both ends."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from planner.components import position
 from planner.components.dense_attention import DenseAttention
 from planner.components.embedding import Embedding, Output
 from planner.components.feed_forward import FeedForward
 from planner.components.mixture import Mixture
 from planner.components.norm import LayerNorm, Norm, RMSNorm
-from planner.components.position import Rope, RopeScaling
-from planner.contract import Architecture, Layer
-from planner.sources.config_json import Config
+from planner.contract import Architecture, Layer, MultiToken
+from planner.sources.config_table import Config
+from planner.sources.families.rotary import max_positions, rope, rope_table
 from planner.spec import shown
+
+__all__ = ["max_positions", "rope", "rope_table"]
+
+MOST_LAYERS = 10_000
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -28,128 +31,130 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
     "swiglu": "silu",
+    "xielu": "xielu",
 }
+
+# Layer types of configs, and the labels that a contract gives them.
+LABELS = {
+    "full_attention": "global",
+    "sliding_attention": "local",
+    "chunked_attention": "local",
+    "linear_attention": "linear",
+}
+
+WEIGHTS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "float8_e4m3fn": "fp8",
+}
+
+# Families whose class has a number of key and value heads of its own: a file without one does not mean equal heads.
+GROUPED = frozenset(
+    """
+    bitnet cwm ernie4_5 ernie4_5_moe exaone4 gemma gemma2 gemma3_text gemma4_text glm glm4 glm4_moe glm4v_moe_text
+    gpt_oss helium llama4_text mimo_v2_flash minimax_m2 ministral ministral3 mistral mixtral phimoe qwen2
+    qwen2_5_vl qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text qwen3_vl_text
+    seed_oss smollm3 stablelm starcoder2
+    """.split()
+)
+
+Kind = TypeVar("Kind", bound=Hashable)
+
+
+def size(c: Config, *names: str, default: int) -> int:
+    """A size that the family's files nearly always state; where one does not, the class's own is taken and said."""
+    if not c.has(*names):
+        c.assume(names[0], default)
+    count: int = c.count(*names)
+    return count
 
 
 def activation(c: Config, *names: str, default: Any = None) -> Any:
     """The activation's name as the contract writes it."""
-    name = c.text(*(names or ("hidden_act", "hidden_activation")), default=default)
+    names = names or ("hidden_act", "hidden_activation")
+    name = c.text(*names, default=default)
     if name not in ACTIVATIONS:
-        raise c.refuse(f"{names[0] if names else 'hidden_act'} = {shown(name)} is none of {', '.join(ACTIVATIONS)}")
+        raise c.refuse(f"{names[0]} = {shown(name)} is none of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
 def rms_norm(c: Config, default: float = 1e-6, **fields: Any) -> RMSNorm:
-    return RMSNorm(eps=c.number("rms_norm_eps", "norm_eps", default=default), **fields)
+    """RMSNorm with the file's epsilon."""
+    return RMSNorm(eps=c.positive("rms_norm_eps", "norm_eps", "layernorm_epsilon", default=default), **fields)
 
 
 def layer_norm(c: Config, *names: str, default: float = 1e-5, **fields: Any) -> LayerNorm:
-    return LayerNorm(eps=c.number(*(names or ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon")), default=default), **fields)
+    """LayerNorm with the file's epsilon."""
+    names = names or ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
+    return LayerNorm(eps=c.positive(*names, default=default), **fields)
 
 
 def n_layers(c: Config) -> int:
-    count: int = c.whole("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    """Layers of all kinds together."""
+    count: int = c.count("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    if count > MOST_LAYERS:
+        raise c.refuse(f"num_hidden_layers = {count} is more than {MOST_LAYERS:,}, which no model comes near")
     return count
 
 
 def d_model(c: Config) -> int:
-    width: int = c.whole("hidden_size", "n_embd", "d_model")
+    """The width of the residual stream."""
+    width: int = c.count("hidden_size", "n_embd", "n_embed", "d_model")
     return width
 
 
 def n_heads(c: Config) -> int:
-    count: int = c.whole("num_attention_heads", "n_head", "n_heads")
-    if count < 1:
-        raise c.refuse(f"num_attention_heads = {count} is not at least 1")
+    """Query heads."""
+    count: int = c.count("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
     return count
 
 
-def head_dim(c: Config) -> int:
-    """The head width that the file states, else width over heads, which then has to come out whole."""
-    stated = c.whole("head_dim", default=None)
+def head_dim(c: Config, default: int | None = None) -> int:
+    """The head width that the file states, else the family's own, else width over heads, if that comes out whole."""
+    stated: int | None = c.count("head_dim", default=default)
     if stated is not None:
-        return int(stated)
+        return stated
     width, heads = d_model(c), n_heads(c)
     if width % heads:
         raise c.refuse(f"num_attention_heads = {heads} does not divide hidden_size = {width}, and head_dim is missing")
     return width // heads
 
 
-def rope_scaling(c: Config, table: dict[str, Any]) -> RopeScaling | None:
-    """The scaling rule of a rope_scaling or rope_parameters table."""
-    kind = table.get("rope_type", table.get("type", "default"))
-    inner = Config({"model_type": c.model_type, **table}, f"{c.source}: rope_scaling")
-    if kind in ("default", "mrope", None):
-        return None
-    original = {"original_positions": inner.whole("original_max_position_embeddings", default=None) or max_positions(c)}
-    factor: dict[str, Any] = {"factor": inner.number("factor", default=None)}
-    match kind:
-        case "linear":
-            return position.Linear(**factor)
-        case "dynamic":
-            return position.Dynamic(**factor, **original)
-        case "llama3":
-            low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
-            return position.Llama3(**factor, **original, low_freq_factor=low, high_freq_factor=high)
-        case "yarn":
-            return position.Yarn(
-                **factor,
-                **original,
-                beta_fast=inner.number("beta_fast", default=32.0),
-                beta_slow=inner.number("beta_slow", default=1.0),
-                mscale=inner.number("mscale", default=None),
-                mscale_all_dim=inner.number("mscale_all_dim", default=None),
-                attention_factor=inner.number("attention_factor", default=None),
-                truncate=inner.flag("truncate", default=True),
-            )
-        case "longrope" | "su":
-            before = inner.whole("original_max_position_embeddings", default=None) or c.whole(
-                "original_max_position_embeddings", default=max_positions(c)
-            )
-            return position.LongRope(
-                factor=factor["factor"] or max_positions(c) / before,
-                original_positions=before,
-                short_factors=tuple(inner.raw("short_factor", default=())),
-                long_factors=tuple(inner.raw("long_factor", default=())),
-                attention_factor=inner.number("attention_factor", default=None),
-            )
-    raise c.refuse(f"rope_scaling: rope_type = {shown(kind)} is none of default, linear, dynamic, yarn, llama3, longrope")
+def equal_heads(c: Config) -> int:
+    """The head width of a family whose heads share the model's width out: another stated one is refused."""
+    width, heads, stated = d_model(c), n_heads(c), head_dim(c)
+    if stated * heads != width:
+        rule = f"hidden_size = {width}, as {c.model_type} has it"
+        raise c.refuse(f"head_dim = {stated} times num_attention_heads = {heads} is not {rule}")
+    return stated
 
 
-def rope(
-    c: Config,
-    width: int,
-    *,
-    layer_type: str | None = None,
-    base: float = 10_000.0,
-    partial: float = 1.0,
-    interleaved: bool = False,
-    scaled: bool = True,
-) -> Rope:
-    """Rotary embedding from rope_theta, rope_scaling and partial_rotary_factor, or from rope_parameters, whole or by layer type."""
-    table = c.table_of("rope_parameters") or {}
-    if layer_type in table:
-        table = table[layer_type]
-    old = c.table_of("rope_scaling") or {}
-    theta = c.number("rope_theta", "rotary_emb_base", default=table.get("rope_theta", old.get("rope_theta", base)))
-    share = c.number("partial_rotary_factor", "rotary_pct", "rope_pct", default=table.get("partial_rotary_factor", partial))
-    turned = int(width * share)
-    return Rope(
-        base=float(theta),
-        width=None if turned == width else turned,
-        interleaved=interleaved,
-        scaling=rope_scaling(c, table or old) if scaled else None,
-    )
+def kv_heads(c: Config) -> int:
+    """Key and value heads: as many as query heads where the file has none, unless the family always groups them."""
+    names = ("num_key_value_heads", "n_head_kv", "num_kv_heads")
+    count: int = c.count(*names) if c.model_type in GROUPED else c.count(*names, default=n_heads(c))
+    return count
 
 
 def attention(c: Config, **fields: Any) -> DenseAttention:
     """Dense attention from the usual keys; `fields` replace or add."""
     width = fields.pop("head_dim", None) or head_dim(c)
     heads = fields.pop("n_heads", None) or n_heads(c)
-    kv_heads = fields.pop("n_kv_heads", None) or c.whole("num_key_value_heads", default=heads)
+    n_kv_heads = fields.pop("n_kv_heads", None) or kv_heads(c)
     if "position" not in fields:
         fields["position"] = rope(c, width)
-    return DenseAttention(n_heads=heads, n_kv_heads=kv_heads, head_dim=width, **fields)
+    return DenseAttention(n_heads=heads, n_kv_heads=n_kv_heads, head_dim=width, **fields)
+
+
+def q_lora_rank(c: Config) -> int | None:
+    """The width of the query's latent; null says that there is none, so that the key may not be absent."""
+    if not c.stated("q_lora_rank"):
+        raise c.refuse("q_lora_rank is missing; null says that queries have no latent")
+    rank: int | None = c.count("q_lora_rank", default=None)
+    return rank
 
 
 def biases(which: str, on: bool) -> dict[str, bool]:
@@ -157,53 +162,120 @@ def biases(which: str, on: bool) -> dict[str, bool]:
     return {f"{name}_bias": on for name in which}
 
 
+def four_times(c: Config, *names: str) -> int:
+    """The inner width of a feed-forward that is four times the model's where the file has none."""
+    width: int = c.count(*names, default=4 * d_model(c))
+    return width
+
+
+def window(c: Config, default: int | None = None) -> int | None:
+    """sliding_window: null or 0 is no window; without the key, the family's own."""
+    width: int | None = c.whole("sliding_window", default=None if c.stated("sliding_window") else default)
+    return width or None
+
+
 def feed_forward(c: Config, **fields: Any) -> FeedForward:
     """Dense feed-forward from the usual keys."""
     fields.setdefault("activation", activation(c, default="silu"))
-    width = fields.pop("d_ff", None) or c.whole("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+    width = fields.pop("d_ff", None) or c.count("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
     return FeedForward(d_ff=width, **fields)
 
 
 def mixture(c: Config, **fields: Any) -> Mixture:
     """Mixture of experts from the usual keys; its shared experts are `n_shared_experts` of an expert's width."""
     fields.setdefault("activation", activation(c, default="silu"))
-    width = fields.pop("d_ff", None) or c.whole("moe_intermediate_size", "intermediate_size")
-    n_experts = c.whole("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
-    top_k = c.whole("num_experts_per_tok", "moe_top_k", "moe_k", "experts_per_token", "num_experts_per_token")
-    shared = c.whole("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts", default=0)
-    fields.setdefault("d_ff_shared", shared * width)
+    width = fields.pop("d_ff", None) or c.count("moe_intermediate_size", "intermediate_size")
+    n_experts = c.count("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
+    top_k = fields.pop("top_k", None) or c.count(
+        "num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "experts_per_token"
+    )
+    if "d_ff_shared" not in fields:
+        names = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+        fields["d_ff_shared"] = width * c.whole(*names, default=0)
     return Mixture(n_experts=n_experts, top_k=top_k, d_ff=width, **fields)
 
 
-def max_positions(c: Config) -> int | None:
-    value = c.whole("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", default=None)
-    return value or None
+def per_layer(c: Config, name: str) -> int | None:
+    """A whole number that some files write once for each layer; the numbers have to be equal."""
+    if not isinstance(c.raw(name), list):
+        count: int | None = c.whole(name, default=None)
+        return count
+    values = c.list(name) or []
+    if len(set(values)) != 1 or len(values) != n_layers(c):
+        raise c.refuse(f"{name} = {shown(values)} is not one number, equal for all {n_layers(c)} layers")
+    return int(values[0])
 
 
-def kinds(c: Config, default: Sequence[str]) -> list[str]:
+def kinds(c: Config, default: Sequence[str], *, known: Iterable[str] = LABELS) -> list[str]:
     """layer_types as the file states them, else the family's own pattern."""
     stated = c.list("layer_types", of=str)
-    if stated is not None and len(stated) != n_layers(c):
+    if stated is None:
+        return list(default)
+    if len(stated) != n_layers(c):
         raise c.refuse(f"layer_types has {len(stated)} entries for {n_layers(c)} layers")
-    return list(stated if stated is not None else default)
+    for kind in dict.fromkeys(stated):
+        if kind not in known:
+            raise c.refuse(f"layer_types: {shown(kind)} is none of {', '.join(known)}")
+    return stated
 
 
-def grouped(layers: Iterable[Layer]) -> dict[str, Any]:
+def local_every(c: Config, every: int, *, globals_at: int = -1) -> list[str]:
+    """Local layers, and a global one once in `every` layers: the last of them, or the one at `globals_at`."""
+    place = globals_at % every
+    return ["full_attention" if i % every == place else "sliding_attention" for i in range(n_layers(c))]
+
+
+def windows(c: Config, types: Sequence[str], width: int | None) -> dict[str, int | None]:
+    """The window of each layer type; a sliding one without a width is refused."""
+    for kind in types:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise c.refuse(f"layer_types: {shown(kind)} is not built for {c.model_type}")
+    if width is None and "sliding_attention" in types:
+        raise c.refuse("layer_types has sliding_attention, but sliding_window is missing")
+    return {"full_attention": None, "sliding_attention": width}
+
+
+def stack(types: Sequence[Kind], build: Callable[[Kind], Layer]) -> list[Layer]:
+    """A layer for each type in order; equal types share one."""
+    built = {kind: build(kind) for kind in dict.fromkeys(types)}
+    return [built[kind] for kind in types]
+
+
+def each(c: Config, layer: Layer) -> list[Layer]:
+    """The same layer all the way up."""
+    return [layer] * n_layers(c)
+
+
+def grouped(layers: Sequence[Layer]) -> dict[str, Any]:
     """Single layers in order -> the groups and, where equal layers do not stand together, the pattern."""
-    order = list(layers)
     groups: list[Layer] = []
-    index: list[int] = []
-    for layer in order:
-        if layer not in groups:
-            groups.append(layer)
-        index.append(groups.index(layer))
-    sized = [dataclasses.replace(group, count=index.count(i)) for i, group in enumerate(groups)]
-    if index == sorted(index):
-        return {"layers": tuple(sized)}
-    period = next(p for p in range(1, len(index) + 1) if all(x == index[i % p] for i, x in enumerate(index)))
+    place: dict[int, int] = {}
+    for layer in layers:
+        if id(layer) not in place:
+            place[id(layer)] = groups.index(layer) if layer in groups else len(groups)
+            if place[id(layer)] == len(groups):
+                groups.append(layer)
+    order = [place[id(layer)] for layer in layers]
+    in_turn = order != sorted(order)
     names = _labels(groups)
-    labelled = tuple(dataclasses.replace(group, label=name) for group, name in zip(sized, names, strict=True))
-    return {"layers": labelled, "pattern": tuple(names[i] for i in index[:period])}
+    labels = [name if in_turn or group.label is not None else None for name, group in zip(names, groups, strict=True)]
+    sized = tuple(
+        dataclasses.replace(group, label=label, count=order.count(i))
+        for i, (group, label) in enumerate(zip(groups, labels, strict=True))
+    )
+    return {"layers": sized, "pattern": tuple(names[i] for i in order[: _period(order)]) if in_turn else None}
+
+
+def _period(order: Sequence[int]) -> int:
+    """After how many entries a list repeats itself (Knuth, Morris and Pratt's failure function)."""
+    border = [0] * len(order)
+    k = 0
+    for i in range(1, len(order)):
+        while k and order[i] != order[k]:
+            k = border[k - 1]
+        k += order[i] == order[k]
+        border[i] = k
+    return len(order) - border[-1]
 
 
 def _labels(groups: Sequence[Layer]) -> list[str]:
@@ -216,27 +288,42 @@ def _labels(groups: Sequence[Layer]) -> list[str]:
     return names
 
 
-def decoder(c: Config, layers: Iterable[Layer], final_norm: Norm | None, *, tied: bool = False, **fields: Any) -> Architecture:
+def multi_token(c: Config, layer: Layer, *, own_tables: bool = False) -> MultiToken | None:
+    """The multi-token-prediction modules behind the decoder, as many as the file states."""
+    count = c.whole("num_nextn_predict_layers", default=0)
+    return (
+        MultiToken(count=count, layer=dataclasses.replace(layer, label=None), own_tables=own_tables) if count else None
+    )
+
+
+def decoder(
+    c: Config, layers: Sequence[Layer], final_norm: Norm | None, *, tied: bool = False, **fields: Any
+) -> Architecture:
     """The whole contract from its layers and the usual keys of both ends."""
-    output: dict[str, Any] = {"tied": c.flag("tie_word_embeddings", "tie_embedding", default=tied), **fields.pop("output", {})}
-    embedding = fields.pop("embedding", {})
-    if fields.get("documents") is None:
-        fields.pop("documents", None)
-    dtype = c.text("torch_dtype", "dtype", default="bfloat16")
+    output: dict[str, Any] = {
+        "tied": c.flag("tie_word_embeddings", "tie_embedding", default=tied),
+        **fields.pop("output", {}),
+    }
     return Architecture(
         name=c.model_type,
-        vocab_size=c.whole("vocab_size"),
+        vocab_size=c.count("vocab_size"),
         d_model=d_model(c),
-        embedding=Embedding(**embedding),
+        embedding=Embedding(**fields.pop("embedding", {})),
         **grouped(layers),
         final_norm=final_norm,
         output=Output(**output),
         max_positions=max_positions(c),
-        weights={"float32": "fp32", "float16": "fp16"}.get(dtype.removeprefix("torch."), "bf16"),
+        weights=weights(c),
         **fields,
     )
 
 
-def each(c: Config, layer: Layer) -> list[Layer]:
-    """The same layer all the way up."""
-    return [layer] * n_layers(c)
+def weights(c: Config) -> str:
+    """The checkpoint's format by torch_dtype; it says nothing of the cache."""
+    dtype = c.text("dtype", "torch_dtype", default=None)
+    if dtype is None:
+        return "bf16"
+    known = WEIGHTS.get(dtype.removeprefix("torch."))
+    if known is None:
+        c.note(f"{c.source}: torch_dtype = {shown(dtype)} is no format of weights; taken as bf16")
+    return known or "bf16"

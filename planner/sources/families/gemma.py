@@ -1,65 +1,101 @@
-"""Gemma 2 and 3: sandwich norms stored as γ - 1, scaled embeddings, local layers between global ones."""
+"""Gemma: scaled embeddings, tied, norms stored as γ - 1; from 2 on sandwich norms and local layers."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from planner.components.position import Rope
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
 
+WINDOWED, GLOBAL = "sliding_attention", "full_attention"
 
-def _gemma(c: Config, default: list[str], local: dict[str, Any], shared: dict[str, Any], tied: bool = True) -> Architecture:
+
+@family("gemma")
+def gemma(c: Config) -> Architecture:
+    """Gemma 1: pre-norm; the tanh form of GELU, whatever hidden_act says: the released weights were trained with it."""
+    causal_only(c)
     norm = read.rms_norm(c, unit_offset=True)
-    ff = read.feed_forward(c, activation=read.activation(c, "hidden_activation", "hidden_act", default="gelu_pytorch_tanh"))
-    window = c.whole("sliding_window", default=4096)
-    fields = {
-        "head_dim": c.whole("head_dim", default=256),
-        "scale": c.number("query_pre_attn_scalar", default=256.0) ** -0.5,
-        "soft_cap": c.number("attn_logit_softcapping", default=None),
-        **read.biases("qkvo", c.flag("attention_bias")),
-        **shared,
-    }
-    mixers = {
-        "sliding_attention": read.attention(c, window=window, **{**fields, **local}),
-        "full_attention": read.attention(c, **fields),
-    }
-    labels = {"sliding_attention": "local", "full_attention": "global"}
-    layers = [
-        Layer(count=1, label=labels[kind], mixer=mixers[kind], feed_forward=ff, residual="sandwich", norm=norm)
-        for kind in read.kinds(c, default)
-    ]
-    return read.decoder(
-        c,
-        layers,
-        norm,
-        tied=tied,
-        embedding={"scale": math.sqrt(read.d_model(c))},
-        output={"soft_cap": c.number("final_logit_softcapping", default=None)},
-    )
+    if not c.has("hidden_activation") and read.activation(c, "hidden_act", default="gelu_pytorch_tanh") == "gelu":
+        c.note(
+            f"{c.source}: hidden_act = 'gelu' is read as its tanh form, which the released weights were trained with"
+        )
+        act = "gelu_tanh"
+    else:
+        act = read.activation(c, "hidden_activation", "hidden_act", default="gelu_pytorch_tanh")
+    mixer = read.attention(c, head_dim=read.head_dim(c, default=256), **read.biases("qkvo", c.flag("attention_bias")))
+    layer = Layer(count=1, mixer=mixer, feed_forward=read.feed_forward(c, activation=act), norm=norm)
+    return read.decoder(c, read.each(c, layer), norm, tied=True, embedding=scaled(c))
 
 
 @family("gemma2")
 def gemma2(c: Config) -> Architecture:
-    """Gemma 2: every other layer local, soft-capped scores and logits (the file omits neither, older copies do)."""
-    for key, cap in (("attn_logit_softcapping", 50.0), ("final_logit_softcapping", 30.0)):
-        c.table.setdefault(key, cap)
-    kinds = ["full_attention" if i % 2 else "sliding_attention" for i in range(read.n_layers(c))]
-    return _gemma(c, kinds, {}, {})
+    """Gemma 2: every other layer local, soft-capped scores and logits."""
+    caps = {
+        key: _stated_or(c, key, cap)
+        for key, cap in (("attn_logit_softcapping", 50.0), ("final_logit_softcapping", 30.0))
+    }
+    types = read.kinds(c, read.local_every(c, 2))
+    fields = {"position": read.rope(c, read.head_dim(c, default=256))}
+    return _sandwich(c, types, {WINDOWED: fields, GLOBAL: fields}, caps)
 
 
 @family("gemma3_text")
 def gemma3(c: Config) -> Architecture:
-    """Gemma 3: five local layers, then a global one; local layers keep the unscaled base."""
-    every = c.whole("sliding_window_pattern", "_sliding_window_pattern", default=6)
-    kinds = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(read.n_layers(c))]
-    width = c.whole("head_dim", default=256)
-    table = c.table_of("rope_parameters") or {}
-    local_base = c.number("rope_local_base_freq", default=10_000.0)
-    local = read.rope(c, width, layer_type="sliding_attention", base=local_base, scaled="sliding_attention" in table)
-    if "sliding_attention" not in table:
-        local = type(local)(base=local_base)
-    position = read.rope(c, width, layer_type="full_attention", base=1_000_000.0)
-    c.table.setdefault("head_dim", 256)
-    return _gemma(c, kinds, {"position": local}, {"position": position, "qk_norm": read.rms_norm(c, unit_offset=True)})
+    """Gemma 3: five local layers, then a global one; local ones keep the unscaled base; queries and keys are normed."""
+    for key, value in (("num_attention_heads", 8), ("num_key_value_heads", 4), ("vocab_size", 262_208)):
+        c.assume(key, value)
+    caps = {key: _stated_or(c, key, None) for key in ("attn_logit_softcapping", "final_logit_softcapping")}
+    every = c.count("sliding_window_pattern", "_sliding_window_pattern", default=6)
+    types = read.kinds(c, read.local_every(c, every))
+    width = read.head_dim(c, default=256)
+    local_base = c.positive("rope_local_base_freq", default=10_000.0)
+    if c.has("rope_parameters"):
+        local = read.rope(c, width, layer_type=WINDOWED, base=local_base)
+    else:
+        local = Rope(base=local_base)
+    shared = {"qk_norm": read.rms_norm(c, unit_offset=True)}
+    turned = read.rope(c, width, layer_type=GLOBAL, base=1_000_000.0)
+    return _sandwich(c, types, {WINDOWED: {**shared, "position": local}, GLOBAL: {**shared, "position": turned}}, caps)
+
+
+def _sandwich(c: Config, types: list[str], per_kind: dict[str, dict[str, Any]], caps: dict[str, Any]) -> Architecture:
+    """Local and global layers with norms on both sides of each branch (Gemma 2 and 3)."""
+    causal_only(c)
+    norm = read.rms_norm(c, unit_offset=True)
+    act = read.activation(c, "hidden_activation", "hidden_act", default="gelu_pytorch_tanh")
+    ff = read.feed_forward(c, activation=act)
+    windows = read.windows(c, types, read.window(c, default=4096))
+    fields = {
+        "head_dim": read.head_dim(c, default=256),
+        "scale": c.positive("query_pre_attn_scalar", default=256.0) ** -0.5,
+        "soft_cap": caps["attn_logit_softcapping"],
+        **read.biases("qkvo", c.flag("attention_bias")),
+    }
+
+    def build(kind: str) -> Layer:
+        mixer = read.attention(c, window=windows[kind], **fields, **per_kind[kind])
+        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, residual="sandwich", norm=norm)
+
+    output = {"soft_cap": caps["final_logit_softcapping"]}
+    return read.decoder(c, read.stack(types, build), norm, tied=True, embedding=scaled(c), output=output)
+
+
+def scaled(c: Config) -> dict[str, Any]:
+    """The input side: token embeddings times the root of the width."""
+    return {"scale": math.sqrt(read.d_model(c))}
+
+
+def _stated_or(c: Config, key: str, default: float | None) -> float | None:
+    """A positive number; null switches it off, an absent key leaves the family's own."""
+    value: float | None = c.positive(key, default=None if c.stated(key) else default)
+    return value
+
+
+def causal_only(c: Config) -> None:
+    """Refuse encoders; tick off what only concerns images and the framework's cache."""
+    if c.raw("use_bidirectional_attention") not in (None, False, "vision"):
+        raise c.refuse("use_bidirectional_attention makes an encoder of it, and this planner counts decoders")
+    c.ignore("sliding_window_size")

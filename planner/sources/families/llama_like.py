@@ -1,105 +1,187 @@
-"""Pre-norm RMSNorm decoders with rotary grouped-query attention and a gated feed-forward, and what differs from that."""
+"""Pre-norm RMSNorm decoders with rotary grouped-query attention and a gated feed-forward: llama and its neighbours."""
 
 from __future__ import annotations
 
-from planner.components.norm import LayerNorm
+from typing import Any
+
+from planner.components.norm import Norm, RMSNorm
+from planner.components.position import Alibi, Position, Rope, Temperature
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
 
 
-@family("llama", "internlm3_dense", "yi")
+def plain(
+    c: Config, norm: Norm, *, mixer: dict[str, Any], ff: dict[str, Any] | None = None, **ends: Any
+) -> Architecture:
+    """Equal pre-norm layers of attention and feed-forward."""
+    layer = Layer(count=1, mixer=read.attention(c, **mixer), feed_forward=read.feed_forward(c, **(ff or {})), norm=norm)
+    return read.decoder(c, read.each(c, layer), norm, **ends)
+
+
+@family("llama", "internlm")
 def llama(c: Config) -> Architecture:
-    bias = c.flag("attention_bias")
-    mixer = read.attention(c, **read.biases("qkvo", bias))
-    ff = read.feed_forward(c, bias=c.flag("mlp_bias"))
-    norm = read.rms_norm(c)
-    return read.decoder(c, read.each(c, Layer(count=1, mixer=mixer, feed_forward=ff, norm=norm)), norm)
+    """Llama 1 to 3.3, Yi, SmolLM and many more; InternLM writes `bias` for the four attention biases."""
+    c.fixed("rope_interleaved", to=False)
+    c.ignore("is_llama_config", "rotary")
+    bias = read.biases("qkvo", c.flag("attention_bias", "bias", default=c.model_type == "internlm"))
+    return plain(c, read.rms_norm(c), mixer=bias, ff={"bias": c.flag("mlp_bias")})
 
 
-@family("mistral", "ministral", "mixtral")
-def mistral(c: Config) -> Architecture:
-    window = c.whole("sliding_window", default=None)
-    norm = read.rms_norm(c)
-    if c.model_type == "mixtral":
-        ff = read.mixture(c, normalised=True)
-    else:
-        ff = read.feed_forward(c)
-    windowed = {"full_attention": None, "sliding_attention": window}
-    layers = [
-        Layer(count=1, label=LABELS[kind], mixer=read.attention(c, window=windowed[kind]), feed_forward=ff, norm=norm)
-        for kind in read.kinds(c, ["sliding_attention" if window else "full_attention"] * read.n_layers(c))
-    ]
-    return read.decoder(c, layers, norm)
+@family("arcee")
+def arcee(c: Config) -> Architecture:
+    """AFM: llama with a squared ReLU between two matrices."""
+    act = read.activation(c, default="relu2")
+    ff = {"gated": False, "activation": act, "bias": c.flag("mlp_bias")}
+    return plain(c, read.rms_norm(c, default=1e-5), mixer=read.biases("qkvo", c.flag("attention_bias")), ff=ff)
 
 
-LABELS = {"full_attention": "global", "sliding_attention": "local", "chunked_attention": "local", "linear_attention": "linear"}
+@family("seed_oss")
+def seed_oss(c: Config) -> Architecture:
+    """Seed-OSS: biases on q, k, v, a switch of its own for the output's."""
+    bias = {
+        **read.biases("qkv", c.flag("attention_bias", default=True)),
+        "o_bias": c.flag("attention_out_bias"),
+        "head_dim": read.head_dim(c, default=128),
+    }
+    return plain(c, read.rms_norm(c), mixer=bias, ff={"bias": c.flag("mlp_bias")})
 
 
-@family("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
-def qwen(c: Config) -> Architecture:
-    """Qwen: biases on q, k, v up to 2.5, QK-norm per head from 3 on; upper layers windowed when `use_sliding_window`."""
-    third = c.model_type.startswith("qwen3")
-    window = c.whole("sliding_window", default=None)
-    first = c.whole("max_window_layers", default=read.n_layers(c))
-    windowed = c.flag("use_sliding_window") and window is not None
-    default = ["sliding_attention" if windowed and i >= first else "full_attention" for i in range(read.n_layers(c))]
-    norm = read.rms_norm(c)
-    if third:
-        fields = {**read.biases("qkvo", c.flag("attention_bias")), "qk_norm": norm}
-    else:
-        fields = read.biases("qkv", c.flag("qkv_bias", default=True))
-    sparse = c.model_type.endswith("moe")
-    dense = read.feed_forward(c)
-    step, dense_layers = c.whole("decoder_sparse_step", default=1), c.list("mlp_only_layers") or []
-    if sparse:
-        shared = c.whole("shared_expert_intermediate_size", default=0)
-        experts = read.mixture(
-            c,
-            d_ff=c.whole("moe_intermediate_size"),
-            d_ff_shared=shared,
-            shared_gate=shared > 0,
-            normalised=c.flag("norm_topk_prob"),
-        )
-    layers = []
-    for i, kind in enumerate(read.kinds(c, default)):
-        routed = sparse and i not in dense_layers and step > 0 and (i + 1) % step == 0
-        mixer = read.attention(c, window=window if kind == "sliding_attention" else None, **fields)
-        layers.append(
-            Layer(count=1, label=LABELS.get(kind), mixer=mixer, feed_forward=experts if routed else dense, norm=norm)
-        )
-    return read.decoder(c, layers, norm)
+@family("helium")
+def helium(c: Config) -> Architecture:
+    """Helium: llama that turns neighbours."""
+    width = read.head_dim(c, default=128)
+    position = read.rope(c, width, base=100_000.0, interleaved=True)
+    mixer = {"head_dim": width, "position": position, **read.biases("qkv", c.flag("attention_bias"))}
+    return plain(c, read.rms_norm(c, default=1e-8), mixer=mixer, ff={"bias": c.flag("mlp_bias")})
 
 
-@family("phi3")
+@family("ernie4_5")
+def ernie(c: Config) -> Architecture:
+    """ERNIE 4.5: llama that turns neighbours, tied."""
+    width, bias = read.head_dim(c, default=128), c.flag("use_bias")
+    position = read.rope(c, width, base=500_000.0, interleaved=True)
+    mixer = {"head_dim": width, "position": position, **read.biases("qkvo", bias)}
+    return plain(c, read.rms_norm(c, default=1e-5), mixer=mixer, ff={"bias": bias}, tied=True)
+
+
+@family("exaone")
+def exaone(c: Config) -> Architecture:
+    """EXAONE 3: llama under names of its own."""
+    norm = read.rms_norm(c) if c.has("rms_norm_eps") else RMSNorm(eps=c.positive("layer_norm_epsilon", default=1e-5))
+    return plain(c, norm, mixer={}, ff={"activation": read.activation(c, "activation_function", default="silu")})
+
+
+@family("internlm2")
+def internlm2(c: Config) -> Architecture:
+    """InternLM 2 and 2.5: llama with one fused projection."""
+    return plain(c, read.rms_norm(c), mixer=read.biases("qkvo", c.flag("bias", default=True)))
+
+
+@family("internlm3")
+def internlm3(c: Config) -> Architecture:
+    """InternLM 3: switches of their own for q, k, v and for the rest."""
+    bias = c.flag("bias")
+    mixer = {**read.biases("qkv", c.flag("qkv_bias")), "o_bias": bias}
+    return plain(c, read.rms_norm(c), mixer=mixer, ff={"bias": bias})
+
+
+@family("baichuan")
+def baichuan(c: Config) -> Architecture:
+    """Baichuan: llama; the 13B has ALiBi, the second generation (by its vocabulary) unit rows in the output matrix."""
+    position: Position = read.rope(c, read.equal_heads(c)) if read.d_model(c) == 4096 else Alibi()
+    output = {"unit_rows": c.count("vocab_size") == 125_696}
+    c.ignore("z_loss_weight")
+    return plain(c, read.rms_norm(c), mixer={"position": position}, output=output)
+
+
+@family("qwen")
+def qwen1(c: Config) -> Architecture:
+    """Qwen 1: biases on q, k, v only; intermediate_size is the width of gate and up together."""
+    c.fixed("no_bias", "scale_attn_weights", to=True)
+    c.ignore("bf16", "fp16", "fp32", "onnx_safe", "use_cache_kernel", "use_cache_quantization", "softmax_in_fp32")
+    if c.flag("use_dynamic_ntk"):
+        c.note(f"{c.source}: use_dynamic_ntk acts beyond the trained length only, and is left out")
+    if c.flag("use_logn_attn"):
+        c.note(f"{c.source}: use_logn_attn acts beyond the trained length only, and is left out")
+    both = c.count("intermediate_size")
+    if both % 2:
+        raise c.refuse(f"intermediate_size = {both} is odd; it is the width of gate and up together")
+    width = c.count("kv_channels", default=None) or read.equal_heads(c)
+    norm = RMSNorm(eps=c.positive("layer_norm_epsilon", default=1e-6))
+    return plain(c, norm, mixer={"head_dim": width, **read.biases("qkv", True)}, ff={"d_ff": both // 2})
+
+
+@family("phi3", "phi4mm", "phi4_multimodal")
 def phi3(c: Config) -> Architecture:
     """Phi-3 and Phi-4: llama with fused projections, a window on every layer where the file states one."""
+    c.fixed("attention_bias", "lm_head_bias", "mlp_bias", to=False)
+    c.ignore("full_attn_mod", "interpolate_factor", "original_max_position_embeddings")
+    if c.model_type != "phi3":
+        parts = ("audio_processor", "embd_layer", "img_processor", "speech_lora", "vision_lora")
+        c.note(f"{c.source}: image and audio encoders and their adapters are left out; only the language model is read")
+        c.ignore(*parts)
     norm = read.rms_norm(c, default=1e-5)
-    mixer = read.attention(c, window=c.whole("sliding_window", default=None))
-    layer = Layer(count=1, mixer=mixer, feed_forward=read.feed_forward(c), norm=norm)
-    return read.decoder(c, read.each(c, layer), norm)
+    return plain(c, norm, mixer={"window": read.window(c), "head_dim": read.head_dim(c)})
 
 
-@family("olmo2")
-def olmo2(c: Config) -> Architecture:
-    """OLMo 2: norms on the branches' outputs, QK-norm over all heads at once."""
-    norm = read.rms_norm(c)
-    mixer = read.attention(c, qk_norm=norm, qk_norm_over="whole", **read.biases("qkvo", c.flag("attention_bias")))
-    layer = Layer(count=1, mixer=mixer, feed_forward=read.feed_forward(c), residual="reordered", norm=norm)
-    return read.decoder(c, read.each(c, layer), norm)
+@family("mistral", "ministral", "ministral3")
+def mistral(c: Config) -> Architecture:
+    """Mistral: a window on every layer unless null, or where layer_types has it; Ministral 3 stretches queries."""
+    third = c.model_type == "ministral3"
+    window = read.window(c, default=None if third else 4096)
+    norm = read.rms_norm(c, default=1e-5 if third else 1e-6)
+    types = read.kinds(c, ["sliding_attention" if window else "full_attention"] * read.n_layers(c))
+    windows, ff = read.windows(c, types, window), read.feed_forward(c)
+    width = read.head_dim(c, default=128 if third else None)
+    fields = {"head_dim": width, "position": read.rope(c, width), "temperature": _temperature(c)}
+
+    def build(kind: str) -> Layer:
+        mixer = read.attention(c, window=windows[kind], **fields)
+        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, norm=norm)
+
+    return read.decoder(c, read.stack(types, build), norm)
 
 
-@family("cohere")
-def cohere(c: Config) -> Architecture:
-    """Command R: attention and feed-forward side by side behind one biasless LayerNorm, tied, logits scaled."""
-    norm = LayerNorm(eps=c.number("layer_norm_eps", default=1e-5), bias=False)
-    mixer = read.attention(
-        c,
-        position=read.rope(c, read.head_dim(c), interleaved=True),
-        qk_norm=norm if c.flag("use_qk_norm") else None,
-        qk_norm_over="heads",
-        **read.biases("qkvo", c.flag("attention_bias")),
-    )
-    layer = Layer(count=1, mixer=mixer, feed_forward=read.feed_forward(c), residual="parallel", norm=norm)
-    scale = {"scale": c.number("logit_scale", default=0.0625)}
-    return read.decoder(c, read.each(c, layer), norm, tied=True, output=scale)
+def _temperature(c: Config) -> Temperature | None:
+    """The growth of queries beyond the original length (Ministral 3)."""
+    table = read.rope_table(c)
+    slope = table.positive("llama_4_scaling_beta", default=None)
+    if slope is None:
+        return None
+    return Temperature(slope=slope, interval=table.count("original_max_position_embeddings"))
+
+
+@family("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3", "qwen3_vl_text")
+def qwen(c: Config) -> Architecture:
+    """Qwen: biases on q, k, v up to 2.5, QK-norm per head from 3 on; `use_sliding_window` windows the upper layers."""
+    norm, ff = read.rms_norm(c), read.feed_forward(c)
+    c.ignore("use_mrope", "rope_interleaved")  # the three axes of a multimodal position agree on text
+    types, windows, fields = qwen_mixers(c, norm)
+
+    def build(kind: str) -> Layer:
+        mixer = read.attention(c, window=windows[kind], **fields)
+        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, norm=norm)
+
+    return read.decoder(c, read.stack(types, build), norm)
+
+
+def qwen_mixers(c: Config, norm: Norm) -> tuple[list[str], dict[str, int | None], dict[str, Any]]:
+    """The layer types, their windows, and what all attentions of a Qwen share."""
+    windowed = c.flag("use_sliding_window")
+    window, first = read.window(c, default=4096), c.whole("max_window_layers", default=28)
+    above = "sliding_attention" if windowed and window else "full_attention"
+    types = read.kinds(c, [above if i >= first else "full_attention" for i in range(read.n_layers(c))])
+    windows = read.windows(c, types, window if windowed else None)
+    if c.model_type.startswith("qwen3"):
+        width = read.head_dim(c, default=128 if c.model_type == "qwen3" else None)
+        c.fixed("use_qk_norm", to=True)
+        c.fixed("qkv_bias", to=False)
+        bias = read.biases("qkvo", c.flag("attention_bias"))
+        fields: dict[str, Any] = {"qk_norm": norm, **bias}
+    else:
+        width = read.head_dim(c)
+        c.fixed("attention_bias", to=True)
+        fields = read.biases("qkv", c.flag("qkv_bias", default=True))
+    position: Rope = read.rope(c, width)
+    return types, windows, {"head_dim": width, "position": position, **fields}

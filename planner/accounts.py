@@ -1,0 +1,141 @@
+"""The basic figures of a decoder: parameters, FLOPs of a pass, bytes of the weights and of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from planner import bill
+from planner.bill import CacheEntry, Pass
+from planner.contract import Architecture
+from planner.errors import UsageError
+from planner.storage import cache_format, weight_format
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def parameters(
+    model: Architecture,
+    *,
+    active: bool = False,
+    by: Literal["role", "component"] | None = None,
+    lookups: bool = True,
+    modules: Sequence[str] = ("body",),
+) -> Any:
+    """Parameters that a checkpoint stores, router buffers included, as published totals have them.
+
+    `active`: those that one token uses, routed experts times k/E and everything else whole; without `lookups` the tables
+    that are only looked up are left out. `by` splits the total: by role a bias is a bias, by component it belongs to its
+    matrix. `modules` adds parts outside the body, such as multi-token prediction.
+
+    >>> import planner
+    >>> planner.parameters(planner.load("mixtral-8x7b")), planner.parameters(planner.load("mixtral-8x7b"), active=True)
+    (46702792704, 12879925248)
+    """
+    return bill.parameters(model.parts(), active=active, by=by, lookups=lookups, modules=modules)
+
+
+def itemise(model: Architecture, *, modules: Sequence[str] = ("body",)) -> DataFrame:
+    """The itemised bill, a row for each stored tensor: path, role, component, shape, copies, parameters."""
+    import pandas
+
+    rows = [
+        {
+            "path": tensor.id.lstrip("/") if tensor.shared else f"{part.path}.{tensor.id}".lstrip("."),
+            "role": tensor.role,
+            "component": tensor.component,
+            "shape": tensor.shape,
+            "copies": count * tensor.copies,
+            "parameters": count * tensor.size,
+        }
+        for part, count, tensor in bill.tensors(model.parts(), modules)
+    ]
+    return pandas.DataFrame(rows)
+
+
+def flops(
+    model: Architecture,
+    past: Any = 0,
+    new: Any = 1,
+    *,
+    batch: Any = 1,
+    attention: str = "causal",
+    logits: Any = "last",
+    mla: str = "auto",
+    by: Literal["component", "product"] | None = None,
+) -> Any:
+    """FLOPs of a pass of `new` positions after `past` cached ones, for `batch` equal sequences.
+
+    `logits` are computed for the ``last`` position, for ``all`` new ones, or for a number of them. `mla` ``auto``: expanded
+    where nothing is cached, else absorbed. T decode steps are ``flops(m, past=P, new=T, logits="all")``.
+
+    >>> import planner
+    >>> planner.flops(planner.load("llama-3.1-8b"), new=2048)
+    29688401494016
+    """
+    run = Pass(past=past, new=new, emitted=emitted(logits, new), attention=attention, mla=mla_form(mla, past))
+    return bill.flops(model.parts(), run, batch=batch, by=by)
+
+
+def emitted(logits: Any, new: Any) -> Any:
+    """The number of positions whose logits are computed."""
+    if isinstance(logits, str):
+        if logits not in ("last", "all"):
+            raise UsageError(f"logits = {logits!r} is none of last, all, or a number of positions")
+        return new if logits == "all" else 1
+    if isinstance(logits, int) and isinstance(new, int) and logits > new:
+        raise UsageError(f"logits = {logits} exceeds new = {new}; a pass emits at most its new positions")
+    return logits
+
+
+def mla_form(mla: str, past: Any) -> str:
+    """The form of latent attention: ``auto`` is expanded where nothing is cached, else absorbed."""
+    if mla != "auto":
+        return mla
+    return "expanded" if isinstance(past, int) and past == 0 else "absorbed"
+
+
+def cache_bytes(
+    model: Architecture,
+    lengths: Any,
+    *,
+    kv: str | None = None,
+    batch: Any = 1,
+    between_passes: bool = False,
+) -> Any:
+    """Bytes that the cache of sequences of these lengths stores in a cache format (None: the contract's own).
+
+    A window keeps min(S, w) positions during a pass, one fewer between passes. States have a format of their own.
+
+    >>> import planner
+    >>> planner.cache_bytes(planner.load("deepseek-v3"), 1), planner.cache_bytes(planner.load("mha"), [1000, 20])
+    (70272, 534773760)
+    """
+    sequences = lengths if isinstance(lengths, Iterable) and not hasattr(lengths, "__array__") else [lengths]
+    chosen = model.kv if kv is None else kv
+    cache_format(chosen)  # a format that is not known is refused even where nothing is cached
+
+    def size(entry: CacheEntry, positions: Any) -> Any:
+        stored = cache_format(entry.stored_in(chosen, model.activations))
+        return positions * stored.bytes_per_position(entry.heads, entry.width)
+
+    return batch * bill.cache_total(model.parts(), sequences, size, between_passes=between_passes)
+
+
+def weight_bytes(model: Architecture, weights: str | None = None, *, modules: Sequence[str] = ("body",)) -> Any:
+    """Bytes that the weights store in a format (None: the contract's own), scales and zero points included.
+
+    A contract that states its parameter count is taken at its word: that many elements in the format.
+
+    >>> import planner
+    >>> planner.weight_bytes(planner.load("llama-3.1-8b")), planner.weight_bytes(planner.load("mha"))
+    (16060522496, 14000000000)
+    """
+    scheme = weight_format(model.weights if weights is None else weights)
+    if model.stated_parameters is not None:
+        return scheme.by_role.get("ffn_dense", scheme.rest).stored_bytes((model.stated_parameters,))
+    total = 0
+    for _, count, tensor in bill.tensors(model.parts(), modules):
+        total = total + count * scheme.stored_bytes(tensor.role, tensor.shape, tensor.copies)
+    return total

@@ -1,0 +1,146 @@
+"""Tables for people and for programs: one frame as an aligned table, JSON, CSV, Markdown or Parquet."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import UsageError
+from planner.units import show, show_exact
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SCHEMA = 1
+SUFFIXES = {".json": "json", ".csv": "csv", ".md": "md", ".parquet": "parquet"}
+HEADINGS = {
+    "parameters": "parameters",
+    "active_parameters": "active",
+    "weights_basis": "basis",
+    "weight_bytes": "weights",
+    "cache_bytes_per_token": "cache\nper token",
+    "cache_fixed_bytes": "cache\nfixed",
+    "cache_bytes": "cache",
+    "crossover_tokens": "cache = weights\nat tokens",
+    "crossover_note": "note",
+    "prefill_flops": "prefill",
+    "decode_flops": "decode",
+    "request_flops": "request",
+    "cache_ratio": "cache, first\n: this",
+}
+
+
+def emit(
+    frame: DataFrame, *, command: str, form: str, to: str | None = None, assumed: Mapping[str, Any] | None = None
+) -> None:
+    """Print a frame to standard output, or write it to a file whose suffix says the form.
+
+    Raises `UsageError` for a suffix that is not known or a file that cannot be written.
+    """
+    if to is not None:
+        form = SUFFIXES.get(Path(to).suffix.lower(), "")
+        if not form:
+            raise UsageError(f"-o {to}: the suffix is none of {', '.join(SUFFIXES)}")
+    try:
+        if form == "parquet":
+            frame.to_parquet(to, index=False)
+            return
+        text = {"json": _json, "csv": _csv, "md": _markdown, "table": _table}[form](frame, command, assumed or {})
+        if to is None:
+            sys.stdout.write(text)
+        else:
+            Path(to).write_text(text, encoding="utf-8")
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise UsageError(f"-o {to}: cannot be written: {error.strerror}") from None
+
+
+def _json(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
+    rows = [{name: json_value(value) for name, value in row.items()} for row in records(frame)]
+    document = {"schema": SCHEMA, "command": command, "assumed": dict(assumed), "rows": rows}
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def records(frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows as dicts of Python values."""
+    columns = {str(name): frame[name].tolist() for name in frame.columns}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON holds it: NaN and what is absent as null, tuples as lists."""
+    if is_absent(value):
+        return None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a cell is empty: None, NaN or pandas' NA."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def as_text_cell(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula, made a text for good."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _csv(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
+    texts = [name for name in frame.columns if not _is_number(frame[name])]
+    safe = frame.assign(**{name: frame[name].astype(object).map(as_text_cell) for name in texts})
+    return str(safe.to_csv(index=False, lineterminator="\n"))
+
+
+def _is_number(column: Any) -> bool:
+    import pandas
+
+    return bool(pandas.api.types.is_numeric_dtype(column))
+
+
+def _markdown(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
+    return _tabulated(frame, "pipe")
+
+
+def _table(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
+    return _tabulated(frame, "simple")
+
+
+def _tabulated(frame: DataFrame, style: str) -> str:
+    from tabulate import tabulate
+
+    units = frame.attrs.get("units", {})
+    shown = [name for name in frame.columns if any(cell(value, None) for value in frame[name].tolist())]
+    rows = [[cell(row[name], units.get(name)) for name in shown] for row in records(frame)]
+    headings = [HEADINGS.get(name, name) for name in shown]
+    if style == "pipe":
+        headings = [heading.replace("\n", " ") for heading in headings]
+        rows = [[text.replace("|", "\\|") for text in row] for row in rows]
+    numeric = [_is_number(frame[name]) for name in shown]
+    align = ["right" if number else "left" for number in numeric]
+    table = tabulate(rows, headers=headings, tablefmt=style, colalign=align if rows else None, disable_numparse=True)
+    return str(table) + "\n"
+
+
+def cell(value: Any, unit: str | None) -> str:
+    """A value as a table shows it: sizes in GiB, counts and FLOPs with a prefix, small whole numbers in full."""
+    if is_absent(value):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        if unit == "B" and value >= 2**20:
+            return show(value, "B", binary=True)
+        if unit == "B":
+            return f"{show_exact(round(value))} B"
+        if unit == "FLOP":
+            return show(value, "FLOP")
+        if unit == "1" and value >= 10**7:
+            return show(value, "1")
+        return show_exact(value) if isinstance(value, int) else f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, tuple):
+        return " × ".join(f"{side}" for side in value)
+    return "".join(character if character.isprintable() else "?" for character in str(value))

@@ -1,0 +1,95 @@
+"""A small decoder on the bench: random weights, tokens, their logits, and what the contract is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from planner import bill
+from planner.components.arrays import Array
+from planner.components.dense_attention import DenseAttention
+from planner.components.latent_attention import LatentAttention
+from planner.components.position import Alibi, Temperature
+from planner.contract import Architecture
+from planner.rules import CAUSAL, Causal, Strided
+from planner.spec import Spec, parts_of, values
+from planner.witness.scaling import Scaled
+from planner.witness.session import Witness, random_weights
+
+
+class Bench:
+    """The contract, its small form in float64, and one sequence that it has read."""
+
+    def __init__(self, model: Architecture, scaled: Scaled, length: int) -> None:
+        self.model = model
+        self.small = scaled.architecture
+        self.length = length
+        self.weights = random_weights(self.small)
+        self.witness = Witness(self.small, self.weights, np.float64)
+        self.tokens = np.random.default_rng(1).integers(0, self.small.vocab_size, length)
+        self.logits = self.witness.forward(self.tokens)  # [S, V]
+
+    def changed(self, where: slice) -> Array:
+        """The same tokens but for a stretch."""
+        tokens = self.tokens.copy()
+        tokens[where] = (tokens[where] + 1) % self.small.vocab_size
+        return tokens
+
+    def steps(self, sizes: list[int], **options: Any) -> Array:
+        """Logits of the same sequence read in several passes: [S, V]."""
+        cache, start, logits = self.witness.cache(), 0, []
+        for size in sizes:
+            logits.append(self.witness.forward(self.tokens[start : start + size], cache, **options))
+            start += size
+        return np.concatenate(logits)
+
+    @property
+    def parts(self) -> list[Spec]:
+        """Every part of the small contract."""
+        return list(_parts(self.small))
+
+    def of(self, *kinds: type) -> list[Any]:
+        """The parts of some kinds."""
+        return [part for part in self.parts if isinstance(part, kinds)]
+
+    @property
+    def rules(self) -> set[Causal]:
+        """The rules that query-key pairs follow."""
+        products = (product for part in self.small.parts() for product in part.bill.products)
+        return {product.rule for product in products if product.domain == "pairs"}
+
+    @property
+    def compressed(self) -> bool:
+        """Whether a cache entry stands for several positions."""
+        return any(isinstance(entry.rule, Strided) for _, entry in bill.cache(self.small.parts()))
+
+    @property
+    def plain_causal(self) -> bool:
+        """Whether all its attention is causal and nothing else, so that a prefix may see itself both ways."""
+        return self.rules == {CAUSAL}
+
+    @property
+    def latent(self) -> bool:
+        """Whether it has latent attention."""
+        return bool(self.of(LatentAttention))
+
+    @property
+    def absolute(self) -> str | None:
+        """What of it knows where a sequence begins, or None where only distances count."""
+        embedding = self.small.embedding
+        if embedding.learned_positions is not None or embedding.sinusoidal:
+            return "a table of positions"
+        if self.of(Temperature):
+            return "the temperature of its queries"
+        if any(mixer.qk_norm is not None and mixer.qk_norm_after_position for mixer in self.of(DenseAttention)):
+            return "a norm behind the rotation"
+        return "a penalty rounded to bf16" if any(alibi.precision == "bf16" for alibi in self.of(Alibi)) else None
+
+
+def _parts(part: Spec) -> Iterator[Spec]:
+    yield part
+    for value in values(part):
+        for inner, _ in parts_of(value, ""):
+            yield from _parts(inner)

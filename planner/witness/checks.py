@@ -1,0 +1,190 @@
+"""The checks of `planner verify`, in the order in which they are printed.
+
+Each compares a figure of the running decoder with one of the bill, or one way of running it with another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from planner import accounts, bill
+from planner.bill import Pass
+from planner.components.arrays import Array
+from planner.contract import Architecture
+from planner.errors import InputError, UsageError
+from planner.witness.bench import Bench
+from planner.witness.meter import Meter
+from planner.witness.names import adopt
+from planner.witness.places import stored
+from planner.witness.report import SAME, TOLERANCE, Check, close, difference, exact, not_applicable
+from planner.witness.session import Witness
+
+
+def parameters(bench: Bench) -> Iterator[Check]:
+    """(1) The arrays that run, and the contract's own shapes layer by layer, add up to the formula."""
+    arrays = sum(array.size for array in bench.witness.weights.values())
+    yield exact("parameters of the arrays", arrays, accounts.parameters(bench.small))
+    tensors = sum(tensor.size for tensor in stored(bench.model).values())
+    yield exact("parameters of the contract", tensors, accounts.parameters(bench.model))
+
+
+def held_to_checkpoint(model: Architecture, shapes: Mapping[str, tuple[int, ...]]) -> Check:
+    """(1) A checkpoint's header: every tensor has its place and its shape, and none is left over."""
+    blank = {name: np.broadcast_to(np.float32(0), side) for name, side in shapes.items()}
+    name, expected = "parameters of the checkpoint", accounts.parameters(model)
+    try:
+        return exact(name, sum(array.size for array in adopt(model, blank).values()), expected)
+    except InputError as error:
+        return Check(name, False, str(error), expected)
+
+
+def causality(bench: Bench) -> Iterator[Check]:
+    """(2) Nothing later, and nothing of another document, changes a logit."""
+    cut = bench.length // 2
+    later = bench.witness.forward(bench.changed(slice(cut, None)))
+    yield close("future tokens change nothing", later[:cut], bench.logits[:cut])
+    if bench.compressed:
+        reason = "entries that span several positions are not defined for packed documents"
+        yield from (not_applicable(name, reason) for name in ("padding changes nothing", "packed documents are alone"))
+    else:
+        yield from _documents(bench, cut)
+    if bench.plain_causal:
+        yield from _prefix(bench, cut)
+    else:
+        yield not_applicable("a prefix sees itself", "a prefix is defined for plain causal attention only")
+
+
+def _documents(bench: Bench, cut: int) -> Iterator[Check]:
+    length, pad = bench.length, 5
+    real = slice(0, length - pad)
+    left = np.concatenate([bench.tokens[:pad], bench.tokens[real]])
+    left_padded = bench.witness.forward(left, documents=(pad, length - pad))[pad:]
+    right_padded = bench.witness.forward(bench.tokens, documents=(length - pad, pad))[real]
+    both = np.concatenate([left_padded, right_padded])
+    yield close("padding changes nothing", both, np.concatenate([bench.logits[real]] * 2))
+    packed = bench.witness.forward(bench.tokens, documents=(cut, length - cut))
+    alone = np.concatenate([bench.logits[:cut], bench.witness.forward(bench.tokens[cut:])])
+    yield close("packed documents are alone", packed, alone)
+
+
+def _prefix(bench: Bench, cut: int) -> Iterator[Check]:
+    before = bench.witness.forward(bench.tokens, prefix=cut)
+    behind = bench.witness.forward(bench.changed(slice(cut, None)), prefix=cut)
+    yield close("nothing behind a prefix changes it", behind[:cut], before[:cut])
+    inside = bench.witness.forward(bench.changed(slice(cut - 1, cut)), prefix=cut)
+    seen = difference(inside[: cut - 1], before[: cut - 1])
+    yield Check("a prefix sees itself", seen > SAME, seen, f"more than {SAME:.0e}")
+
+
+def blockwise(bench: Bench) -> Iterator[Check]:
+    """(3) An online softmax over blocks of keys, in float32, against the plain one in float64."""
+    if not bench.rules:
+        yield not_applicable("blockwise softmax", "there is no softmax over positions")
+        return
+    single = Witness(bench.small, bench.weights, np.float32)
+    yield close("blockwise softmax", single.forward(bench.tokens, block=5), bench.logits, TOLERANCE)
+
+
+def decoding(bench: Bench) -> Iterator[Check]:
+    """(4) Read token by token, in chunks, in a ragged batch: the logits are those of one pass."""
+    third, half = bench.length // 3, bench.length // 2
+    yield close("decode token by token", bench.steps([1] * bench.length), bench.logits)
+    yield close("prefill in chunks", bench.steps([third, 1, 4, bench.length - third - 5]), bench.logits)
+    if bench.latent:
+        for form in ("absorbed", "reexpanded"):
+            two = bench.steps([half, bench.length - half], mla=form)
+            yield close(f"latent attention {form}", two, bench.logits)
+    sequences = [bench.tokens[:3], bench.tokens[::-1][:half], bench.tokens[2:]]
+    yield close("ragged batch", _in_turns(bench, sequences), np.concatenate([bench.witness.forward(s) for s in sequences]))
+
+
+def _in_turns(bench: Bench, sequences: list[Array]) -> Array:
+    """Logits of sequences of different lengths that take a token each in turns, every one with its own cache."""
+    caches = [bench.witness.cache() for _ in sequences]
+    logits: list[list[Array]] = [[] for _ in sequences]
+    for step in range(max(map(len, sequences))):
+        for sequence, cache, found in zip(sequences, caches, logits, strict=True):
+            if step < len(sequence):
+                found.append(bench.witness.forward(sequence[step : step + 1], cache))
+    return np.concatenate([row for found in logits for row in found])
+
+
+def cache(bench: Bench) -> Iterator[Check]:
+    """(5) Bytes of the arrays that are kept, over lengths and a ragged batch, against the formula."""
+    lengths = [1, 4, 5, 6, 7, bench.length // 2, bench.length - 1]
+    single = Witness(bench.small, bench.weights, np.float32)
+    caches = [single.cache() for _ in lengths]
+    for length, kept in zip(lengths, caches, strict=True):
+        single.forward(bench.tokens[:length], kept, emitted=1)
+    for when in ("after prefill", "after a step"):
+        measured = [kept.nbytes for kept in caches]
+        expected = [accounts.cache_bytes(bench.small, kept.length) for kept in caches]
+        name = f"cache bytes {when}"
+        yield Check(name, measured == expected, sum(measured), accounts.cache_bytes(bench.small, [c.length for c in caches]))
+        for kept in caches:
+            single.forward(bench.tokens[-1:], kept)
+
+
+def positions(bench: Bench) -> Iterator[Check]:
+    """(6) Shifted positions, the ends of what is stated, an offset from a cached prefix."""
+    if bench.absolute:
+        yield not_applicable("relative positions", f"{bench.absolute} knows where a sequence begins")
+    else:
+        yield close("relative positions", bench.witness.forward(bench.tokens, offset=7), bench.logits)
+    for name, last in (("trained length", bench.small.trained_positions), ("stated maximum", bench.small.max_positions)):
+        if last is not None and last > bench.length:
+            logits = bench.witness.forward(bench.tokens, offset=last - bench.length)
+            yield Check(f"positions up to the {name}", bool(np.isfinite(logits).all()), f"finite at {last:,}", "finite")
+    table = bench.small.embedding.learned_positions
+    if table is not None:
+        bench.witness.forward(bench.tokens, offset=table - bench.length)
+        try:
+            bench.witness.forward(bench.tokens, offset=table - bench.length + 1)
+        except UsageError as error:
+            yield Check("positions end with their table", True, str(error), "refused")
+        else:
+            yield Check("positions end with their table", False, f"position {table} was read", "refused")
+    cached = bench.witness.cache()
+    bench.witness.forward(bench.tokens[:9], cached, offset=3)
+    behind = bench.witness.forward(bench.tokens[9:], cached, offset=3)
+    whole = bench.witness.forward(bench.tokens, offset=3)
+    yield close("positions go on behind a cached prefix", behind, whole[9:])
+
+
+def flops(bench: Bench) -> Iterator[Check]:
+    """(8) What was multiplied, product by product, against the formula in both conventions."""
+    length, half = bench.length, bench.length // 2
+    passes = {
+        "prefill": Pass(past=0, new=length, emitted=1),
+        "a chunk": Pass(past=half, new=length - half, emitted=2, mla="absorbed"),
+        "a decode step": Pass(past=length - 1, new=1, emitted=1, mla="absorbed"),
+    }
+    if bench.latent:
+        passes["a re-expanded latent"] = Pass(past=half, new=3, emitted=3, mla="reexpanded")
+    if bench.plain_causal:
+        passes["a prefix"] = Pass(past=0, new=length, emitted=1, prefix=half)
+    if not bench.compressed:
+        passes["packed documents"] = Pass(past=0, new=length, emitted=1, documents=(half, length - half))
+    yield from (_metered(bench, name, step) for name, step in passes.items())
+
+
+def _metered(bench: Bench, name: str, step: Pass) -> Check:
+    cache, meter = bench.witness.cache(), Meter()
+    options = {"prefix": step.prefix, "documents": step.documents}
+    if step.past:
+        bench.witness.forward(bench.tokens[: step.past], cache)
+    new = bench.tokens[step.past : step.past + step.new]
+    bench.witness.forward(new, cache, emitted=step.emitted, mla=step.mla, meter=meter, **options)
+    wrong = []
+    for convention in ("causal", "square"):
+        expected = bill.flops(bench.small.parts(), replace(step, attention=convention), by="product")
+        found = meter.flops(convention)
+        wrong += [path for path in {**expected, **found} if expected.get(path, 0) != found.get(path, 0)]
+    total = bill.flops(bench.small.parts(), step)
+    measured = sum(meter.flops().values())
+    if wrong:
+        return Check(f"FLOPs of {name}", False, f"{measured:,}, different in {', '.join(dict.fromkeys(wrong))}", total)
+    return exact(f"FLOPs of {name}", measured, total)

@@ -1,0 +1,121 @@
+"""Running a decoder: its weights, a cache for each sequence, one pass after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from planner.bill import Pass
+from planner.components.arrays import Array
+from planner.contract import Architecture
+from planner.errors import UsageError
+from planner.witness import decoder
+from planner.witness.cache import Cache
+from planner.witness.meter import Meter
+from planner.witness.names import adopt
+from planner.witness.places import shape, stored
+from planner.witness.run import PartRun, context
+
+
+class Witness:
+    """A decoder with its weights, under the names of a checkpoint or of the bill."""
+
+    def __init__(self, model: Architecture, weights: Mapping[str, Any], dtype: type = np.float32) -> None:
+        self.model = model
+        arrays = adopt(model, {name: np.asarray(array) for name, array in weights.items()})
+        self.weights = {name: a.astype(dtype) if a.dtype.kind == "f" else a for name, a in arrays.items()}
+        self.dtype = dtype
+
+    def cache(self, kv: str | None = None) -> Cache:
+        """An empty cache of one sequence, in a format that keeps what the weights' one does."""
+        own = {np.float64: "fp64", np.float16: "fp16"}.get(self.dtype, "fp32")
+        return Cache(self.model, kv or own, own)
+
+    def forward(
+        self,
+        tokens: Any,
+        cache: Cache | None = None,
+        *,
+        emitted: int | None = None,
+        mla: str = "auto",
+        prefix: int | None = None,
+        documents: tuple[int, ...] = (),
+        offset: int = 0,
+        block: int | None = None,
+        meter: Meter | None = None,
+    ) -> Array:
+        """Logits of the last `emitted` of the new tokens (None: of all): [S] -> [emitted, V]. The cache takes them in.
+
+        `documents` are the lengths of all documents packed into the sequence, `prefix` the positions that see each other
+        both ways, `offset` the position of the sequence's first token, `block` the keys that a softmax takes at a time.
+        """
+        tokens = np.asarray(tokens)
+        if tokens.ndim != 1 or tokens.size == 0 or tokens.dtype.kind not in "iu":
+            raise UsageError("a sequence is a list of at least one token id")
+        if tokens.min() < 0 or tokens.max() >= self.model.vocab_size:
+            raise UsageError(f"token ids go from 0 to {self.model.vocab_size - 1}, not to {int(tokens.max())}")
+        cache = self.cache() if cache is None else cache
+        step = Pass(
+            past=cache.length,
+            new=len(tokens),
+            emitted=len(tokens) if emitted is None else emitted,
+            mla=("absorbed" if cache.length else "expanded") if mla == "auto" else mla,
+            prefix=prefix,
+            documents=documents,
+        )
+        shared = context(step, tokens, self.weights, cache, Meter() if meter is None else meter, offset, block)
+        logits = decoder.forward(self.model, PartRun(shared))
+        cache.length += len(tokens)
+        return logits
+
+
+def logits(
+    model: Architecture,
+    weights: Mapping[str, Any],
+    input_ids: Any,
+    *,
+    attention_mask: Any = None,
+    dtype: type = np.float32,
+    **options: Any,
+) -> Array:
+    """Logits of every position: [B, S] token ids -> [B, S, V]. `weights` have the names of a checkpoint.
+
+    `attention_mask` [B, S] is 0 on padding, which then is a document of its own: nobody else sees it, and positions
+    count from 0 behind it. Other options are those of `Witness.forward`.
+    """
+    rows = np.asarray(input_ids)
+    if rows.ndim != 2:
+        raise UsageError(f"input_ids is a batch of sequences, [B, S], and has {rows.ndim} axes")
+    witness = Witness(model, weights, dtype)
+    if attention_mask is None:
+        return np.stack([witness.forward(row, **options) for row in rows])
+    masks = np.asarray(attention_mask).astype(bool)
+    return np.stack(
+        [witness.forward(row, documents=runs(mask), **options) for row, mask in zip(rows, masks, strict=True)]
+    )
+
+
+def runs(mask: Array) -> tuple[int, ...]:
+    """Lengths of the stretches of equal values, documents that is.
+
+    >>> runs(np.array([0, 0, 1, 1, 1]))
+    (2, 3)
+    """
+    ends = [*(np.flatnonzero(np.diff(mask)) + 1).tolist(), len(mask)]
+    return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+
+
+def random_weights(model: Architecture, seed: int = 0) -> dict[str, Array]:
+    """Random arrays for every tensor of the bill: matrices that keep the size of what they multiply, vectors near 0 or 1."""
+    random = np.random.default_rng(seed)
+    weights = {}
+    for name, tensor in stored(model).items():
+        noise = random.standard_normal(shape(tensor))
+        if len(tensor.shape) > 1:
+            noise /= np.sqrt(tensor.shape[-1]) if tensor.role != "embedding" else 1
+        else:
+            noise *= 0.2
+        weights[name] = (noise + (tensor.role == "norms" and name.endswith("weight"))).astype(np.float32)
+    return weights

@@ -1,0 +1,141 @@
+"""What `load` takes: names, paths, folders, tables and text; and what it says of what it cannot take."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import planner
+from planner import PlannerError
+from planner.errors import InputError
+from planner.loading import to_toml
+from planner.sources import load, read, read_text
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with one model as a config.json, as a TOML file and in a folder of its own; we stand in it."""
+    monkeypatch.chdir(tmp_path)
+    Path("checkpoint").mkdir()
+    for path in ("tiny.json", "checkpoint/config.json"):
+        Path(path).write_text(json.dumps(CONFIG), encoding="utf-8")
+    Path("tiny.toml").write_text(to_toml(planner.edit(load(CONFIG), name="tiny")), encoding="utf-8")
+    return tmp_path
+
+
+def test_an_architecture_is_itself():
+    model = planner.load("gpt2")
+    assert load(model) is model
+    assert read(model).published.parameters is None
+
+
+def test_a_table_with_the_keys_of_a_config(folder):
+    table = {**CONFIG, "made_up": 1}
+    loaded = read(table)
+    assert loaded.architecture.n_layers == 2
+    assert loaded.notes == ("config: keys that are not understood and were left out: made_up",)
+    assert table == {**CONFIG, "made_up": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("tiny.json", "tiny"),
+        ("./tiny.json", "tiny"),
+        ("tiny.toml", "tiny"),
+        ("checkpoint", "checkpoint"),
+        ("checkpoint/", "checkpoint"),
+        ("checkpoint/config.json", "checkpoint"),
+    ],
+)
+def test_paths(folder, path, name):
+    for spelled in (path, Path(path), folder / path, str(folder / path)):
+        assert planner.diff(load(spelled), load(CONFIG)).keys() <= {"name"}
+        assert load(spelled).name == name
+
+
+def test_a_folder_whose_name_nobody_knows(folder, monkeypatch):
+    monkeypatch.chdir("checkpoint")
+    assert load("config.json").name == "checkpoint"
+    assert load("./").name == "checkpoint"
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff", "\n  "])
+def test_text_is_told_apart_by_its_look(mark):
+    model = load(CONFIG)
+    assert read_text(mark + json.dumps(CONFIG), "standard input").architecture == model
+    assert read_text(mark + to_toml(model), "standard input").architecture == model
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "here: name is missing"),
+        ("{", "here: not valid JSON: "),
+        ("name = ", "here: not valid TOML: "),
+        ("[1, 2]", "here: not valid TOML: "),
+        ("{}", "here: model_type is missing; it says which family the other keys belong to"),
+    ],
+)
+def test_text_that_is_neither(text, sentence):
+    with pytest.raises(InputError) as error:
+        read_text(text, "here")
+    assert str(error.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("no.json", "no.json: no such file"),
+        ("no.toml", "no.toml: no such file"),
+        (Path("no"), "no: no such file"),
+        ("./no", "unknown model or path './no'"),
+        (".", ".: a folder without a config.json"),
+        ("binary.toml", "binary.toml: not text in UTF-8"),
+        ("big.json", "big.json: 10,000,000 bytes are more than a contract has (at most 4,000,000)"),
+        ("pipe.toml", "pipe.toml: not a regular file"),
+        ("a\0b.toml", "a\\x00b.toml: no such file"),
+        (f"{'x' * 5000}.toml", f"{'x' * 56}...: no such file"),
+        (5, "5 is neither a model's name nor a path, a config or an Architecture"),
+        (None, "None is neither a model's name nor a path, a config or an Architecture"),
+        (["gpt2"], "['gpt2'] is neither a model's name nor a path, a config or an Architecture"),
+    ],
+    ids=lambda value: str(value)[:20].replace("\0", ""),
+)
+def test_what_cannot_be_read(folder, what, sentence):
+    Path("binary.toml").write_bytes(b"\xff\xfe\x00")
+    Path("big.json").write_bytes(b" " * 10_000_000)
+    os.mkfifo("pipe.toml")
+    with pytest.raises(PlannerError) as error:
+        load(what)
+    assert str(error.value) == sentence
+
+
+def test_a_file_that_may_not_be_read(folder, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(InputError, match=r"^tiny\.toml: cannot be read: Permission denied$"):
+        load("tiny.toml")
+
+
+def test_quantised_weights_become_the_format_of_the_contract():
+    block = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
+    loaded = read({**CONFIG, "quantization_config": block})
+    assert (loaded.architecture.weights, loaded.architecture.kv, loaded.notes) == ("fp8-block128", "bf16", ())
+    strange = read({**CONFIG, "quantization_config": {"quant_method": "zip"}})
+    assert strange.architecture.weights == "bf16"
+    assert strange.notes[0].startswith("config: quantization_config: quant_method = 'zip' is none of ")
+    assert strange.notes[0].endswith("; weights are counted in bf16")
