@@ -58,11 +58,13 @@ def compare(models: Iterable[Any] = COMPARISON_SET, *, derive: bool = False, **l
 def _column(values: list[Any]) -> Any:
     """Exact values as a column: whole numbers stay whole where some are absent; an absent text is empty."""
     present = [value for value in values if value is not None]
-    if all(isinstance(value, int) for value in present) and len(present) < len(values):
+    if len(present) == len(values):
+        return values
+    if present and all(isinstance(value, int) for value in present):
         return pd.array(values, dtype="Int64") if all(abs(v) < 2**63 for v in present) else np.array(values, object)
-    if all(isinstance(value, str) for value in present):
-        return ["" if value is None else value for value in values]
-    return values
+    if any(isinstance(value, float) for value in present):
+        return [math.nan if value is None else value for value in values]
+    return ["" if value is None else value for value in values]
 
 
 def _row(architecture: Architecture, asked: Load) -> dict[str, Any]:

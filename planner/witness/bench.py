@@ -15,6 +15,7 @@ from planner.components.position import Alibi, Temperature
 from planner.contract import Architecture
 from planner.rules import CAUSAL, Causal, Strided
 from planner.spec import Spec, parts_of, values
+from planner.witness import reference
 from planner.witness.scaling import Scaled
 from planner.witness.session import Witness, random_weights
 
@@ -44,6 +45,25 @@ class Bench:
             logits.append(self.witness.forward(self.tokens[start : start + size], cache, **options))
             start += size
         return np.concatenate(logits)
+
+    def branches(self, name: str, block: int | None) -> Iterator[tuple[Array, Array]]:
+        """Output of every layer's mixer or feed-forward in float32, and what the reference says."""
+        single = Witness(self.small, self.weights, np.float32)
+        run = single.run(self.tokens[:12], single.cache(), block=block)
+        x = np.random.default_rng(2).standard_normal((12, self.small.d_model))
+        owners = {}
+        for number, index in enumerate(self.small.indices()):
+            layer = self.small.layers[index]
+            branch, part = getattr(layer, name), run.layer(number, index, layer.label).part(name)
+            weights = self._weights(part.place)
+            owner = owners.get(getattr(branch, "kv_source", None))
+            expected = reference.output(branch, x, weights, owner)
+            if expected is not None:
+                yield branch.forward(x.astype(np.float32), part), expected
+            owners[layer.label] = weights
+
+    def _weights(self, place: str) -> reference.Weights:
+        return lambda id: self.witness.weights.get(f"{place}.{id}")
 
     @property
     def parts(self) -> list[Spec]:

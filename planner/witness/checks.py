@@ -79,13 +79,21 @@ def _prefix(bench: Bench, cut: int) -> Iterator[Check]:
     yield Check("a prefix sees itself", seen > SAME, seen, f"more than {SAME:.0e}")
 
 
-def blockwise(bench: Bench) -> Iterator[Check]:
-    """(3) An online softmax over blocks of keys, in float32, against the plain one in float64."""
-    if not bench.rules:
-        yield not_applicable("blockwise softmax", "there is no softmax over positions")
-        return
-    single = Witness(bench.small, bench.weights, np.float32)
-    yield close("blockwise softmax", single.forward(bench.tokens, block=5), bench.logits, TOLERANCE)
+def against_reference(bench: Bench) -> Iterator[Check]:
+    """(3) Attention, at once and by blocks of keys with an online softmax, and feed-forward against `reference`.
+
+    The branches run in float32, the reference in float64.
+    """
+    for title, name, block in (
+        ("attention", "mixer", None),
+        ("attention by blocks", "mixer", 5),
+        ("feed-forward", "feed_forward", None),
+    ):
+        found = [difference(measured, expected) for measured, expected in bench.branches(name, block)]
+        if found:
+            yield Check(f"{title} as the reference", max(found) <= TOLERANCE, max(found), f"at most {TOLERANCE:.0e}")
+        else:
+            yield not_applicable(f"{title} as the reference", "the reference has none of its kinds")
 
 
 def decoding(bench: Bench) -> Iterator[Check]:

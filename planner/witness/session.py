@@ -33,10 +33,17 @@ class Witness:
         own = {np.float64: "fp64", np.float16: "fp16"}.get(self.dtype, "fp32")
         return Cache(self.model, kv or own, own)
 
-    def forward(
+    def forward(self, tokens: Any, cache: Cache | None = None, **options: Any) -> Array:
+        """Logits of the new tokens that `emitted` asks for: [S] -> [emitted, V]. The cache takes the tokens in."""
+        cache = self.cache() if cache is None else cache
+        logits = decoder.forward(self.model, self.run(tokens, cache, **options))
+        cache.length += len(tokens)
+        return logits
+
+    def run(
         self,
         tokens: Any,
-        cache: Cache | None = None,
+        cache: Cache,
         *,
         emitted: int | None = None,
         mla: str = "auto",
@@ -45,8 +52,8 @@ class Witness:
         offset: int = 0,
         block: int | None = None,
         meter: Meter | None = None,
-    ) -> Array:
-        """Logits of the last `emitted` of the new tokens (None: of all): [S] -> [emitted, V]. The cache takes them in.
+    ) -> PartRun:
+        """A pass over new tokens [S], of which the last `emitted` (None: all) give logits, as the forwards see it.
 
         `documents` are the lengths of all documents packed into the sequence, `prefix` the positions that see each other
         both ways, `offset` the position of the sequence's first token, `block` the keys that a softmax takes at a time.
@@ -56,7 +63,6 @@ class Witness:
             raise UsageError("a sequence is a list of at least one token id")
         if tokens.min() < 0 or tokens.max() >= self.model.vocab_size:
             raise UsageError(f"token ids go from 0 to {self.model.vocab_size - 1}, not to {int(tokens.max())}")
-        cache = self.cache() if cache is None else cache
         step = Pass(
             past=cache.length,
             new=len(tokens),
@@ -65,10 +71,7 @@ class Witness:
             prefix=prefix,
             documents=documents,
         )
-        shared = context(step, tokens, self.weights, cache, Meter() if meter is None else meter, offset, block)
-        logits = decoder.forward(self.model, PartRun(shared))
-        cache.length += len(tokens)
-        return logits
+        return PartRun(context(step, tokens, self.weights, cache, Meter() if meter is None else meter, offset, block))
 
 
 def logits(

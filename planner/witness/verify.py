@@ -14,7 +14,7 @@ from planner.witness.scaling import scaled_down
 CHECKS = (
     checks.parameters,
     checks.causality,
-    checks.blockwise,
+    checks.against_reference,
     checks.decoding,
     checks.cache,
     checks.positions,

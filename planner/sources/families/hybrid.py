@@ -289,7 +289,7 @@ def _zamba2_block(c: Config, norm: RMSNorm, name: str) -> SharedBlock:
     d_ff = read.four_times(c, "intermediate_size", "ffn_hidden_size")
     bias = c.flag("add_bias_linear")
     ff = read.feed_forward(c, d_ff=d_ff, bias=bias, activation=read.activation(c, default="gelu"))
-    on_ff, on_attention = c.flag("use_shared_mlp_adapter"), c.flag("use_shared_attention_adapter")
+    on_ff, on_attention = c.flag("use_shared_mlp_adapter", default=True), c.flag("use_shared_attention_adapter")
     rank = c.count("adapter_rank", "lora_rank", default=128)
     return SharedBlock(
         block=name,

@@ -1,0 +1,239 @@
+"""Attention and feed-forward once more, one token and one head at a time, in float64: slow, plain, and of its own.
+
+It reads the contract's fields and the weights, and shares nothing with the forwards but the frequencies of rotary embedding.
+What a forward gets wrong in every way of running it, such as a dropped scale or a wrong head, shows against this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from planner.components.arrays import Array, activate
+from planner.components.dense_attention import DenseAttention
+from planner.components.feed_forward import FeedForward
+from planner.components.latent_attention import LatentAttention
+from planner.components.mixture import Mixture
+from planner.components.norm import LayerNorm, Norm
+from planner.components.position import Alibi, Rope
+
+Weights = Callable[[str], Array]
+"""A part's tensor by its id; None where it has none of that id."""
+
+
+def output(branch: Any, x: Array, w: Weights, owner: Weights | None = None) -> Array | None:
+    """What a branch gives on [S, D], or None for a kind that is not written here. `owner` has the keys that it reads."""
+    if type(branch) is DenseAttention:
+        return _dense(branch, x, w, owner or w)
+    if type(branch) is LatentAttention:
+        return _latent(branch, x, w)
+    if type(branch) is FeedForward and branch.activation != "xielu":
+        return np.stack([_feed_forward(branch, row, w) for row in x])
+    if type(branch) is Mixture and branch.scoring != "sparsemixer" and branch.hash_rows is None:
+        return np.stack([_mixture(branch, row, w) for row in x])
+    return None
+
+
+def _linear(w: Weights, id: str, x: Array) -> Array:
+    bias = w(f"{id}.bias")
+    return w(f"{id}.weight") @ x + (0 if bias is None else bias)
+
+
+def _normed(norm: Norm, x: Array, weight: Array | None, bias: Array | None) -> Array:
+    if isinstance(norm, LayerNorm):
+        x = x - sum(x) / len(x)
+    x = x / math.sqrt(sum(x * x) / len(x) + norm.eps)
+    gain = 1.0 if weight is None else weight + (1 if getattr(norm, "unit_offset", False) else 0)
+    return x * gain + (0 if bias is None else bias)
+
+
+def _turned(rope: Any, x: Array, position: int, last: int) -> Array:
+    """One head at one position: every pair is a complex number, multiplied by a phase."""
+    if not isinstance(rope, Rope):
+        return x
+    width = len(x) if rope.width is None else rope.width
+    frequencies, size = np.array([rope.base ** (-2 * i / width) for i in range(width // 2)]), 1.0
+    if rope.scaling is not None:
+        frequencies, size = rope.scaling.stretched(frequencies, rope.base, last + 1)
+    out = x.copy()
+    for i, frequency in enumerate(frequencies):
+        a, b = (2 * i, 2 * i + 1) if rope.interleaved else (i, i + width // 2)
+        turned = complex(x[a], x[b]) * size * complex(math.cos(position * frequency), math.sin(position * frequency))
+        out[a], out[b] = turned.real, turned.imag
+    return out
+
+
+def _weighed(scores: Mapping[int, float], values: Array, sink: float | None) -> Array:
+    """The softmax of the scores of some positions, times their values."""
+    top = max([*scores.values(), *([] if sink is None else [sink])])
+    weights = {j: math.exp(score - top) for j, score in scores.items()}
+    total = sum(weights.values()) + (0 if sink is None else math.exp(sink - top))
+    return sum((weight / total * values[j] for j, weight in weights.items()), np.zeros(values.shape[-1]))
+
+
+def _dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
+    length, last = len(x), len(x) - 1
+    scale = m.head_dim**-0.5 if m.scale is None else m.scale
+
+    def heads(id: str, own: Weights, count: int) -> Array:
+        """[S, count, width] of a projection."""
+        rows = np.stack([_linear(own, id, row) for row in x])
+        rows = rows if m.qkv_clip is None else np.minimum(np.maximum(rows, -m.qkv_clip), m.qkv_clip)
+        return rows.reshape(length, count, -1)
+
+    def placed(rows: Array, id: str, own: Weights) -> Array:
+        """Queries or keys with their norm and their rotation."""
+        weight, bias = own(f"{id}.weight"), own(f"{id}.bias")
+
+        def normed(row: Array) -> Array:
+            if m.qk_norm is None:
+                return row
+            if m.qk_norm_over == "whole":
+                return _normed(m.qk_norm, row.reshape(-1), weight, bias).reshape(row.shape)
+            gains = weight if m.qk_norm_over == "heads" and weight is not None else [weight] * len(row)
+            return np.stack([_normed(m.qk_norm, h, gain, bias) for h, gain in zip(row, gains, strict=True)])
+
+        def turned(row: Array, p: int) -> Array:
+            return np.stack([_turned(m.position, h, p, last) for h in row])
+
+        after = m.qk_norm_after_position
+        return np.stack([normed(turned(r, p)) if after else turned(normed(r), p) for p, r in enumerate(rows)])
+
+    q = heads("q", w, m.n_heads)
+    gate = q[..., m.head_dim :]
+    q = placed(q[..., : m.head_dim], "q_norm", w)
+    raw_k = heads("k", owner, m.n_kv_heads)
+    v = raw_k if m.v_from_k else heads("v", owner, m.n_kv_heads)
+    k = placed(raw_k, "k_norm", owner)
+    if m.v_norm is not None:
+        v = np.stack([[_normed(m.v_norm, h, owner("v_norm.weight"), None) for h in row] for row in v])
+    v = v if m.value_scale is None else v * m.value_scale
+    sinks, slopes = w("sinks"), m.position.slopes(m.n_heads) if isinstance(m.position, Alibi) else None
+    out = np.zeros((length, m.n_heads, v.shape[-1]))
+    for p in range(length):
+        stretch = 1.0
+        if m.temperature is not None:
+            stretch = 1 + m.temperature.slope * math.log(1 + (p + m.temperature.first) // m.temperature.interval)
+        for h in range(m.n_heads):
+            g = h // (m.n_heads // m.n_kv_heads) if m.kv_map == "grouped" else h % m.n_kv_heads
+            scores = {}
+            for j in range(p + 1):
+                if m.window is not None and p - j >= m.window:
+                    continue
+                if m.chunk is not None and p // m.chunk != j // m.chunk:
+                    continue
+                score = scale * stretch * float(q[p, h] @ k[j, g])
+                score = score if m.soft_cap is None else m.soft_cap * math.tanh(score / m.soft_cap)
+                if slopes is not None and isinstance(m.position, Alibi):
+                    score += float(slopes[h]) * (j - p) * (scale if m.position.scaled_with_scores else 1)
+                scores[j] = score
+            out[p, h] = _weighed(scores, v[:, g], None if sinks is None else float(sinks[h]))
+    if m.output_gate:
+        out = out / (1 + np.exp(-gate))
+    rows = out.reshape(length, -1)
+    if m.output_norm is not None:
+        rows = np.stack([_normed(m.output_norm, row, w("output_norm.weight"), w("output_norm.bias")) for row in rows])
+    return np.stack([_linear(w, "o", row) for row in rows])
+
+
+def _latent(m: LatentAttention, x: Array, w: Weights) -> Array:
+    length, last, n = len(x), len(x) - 1, m.nope_head_dim
+    scaling = m.position.scaling if isinstance(m.position, Rope) else None
+    scale = (n + m.rope_head_dim) ** -0.5 * (1 if scaling is None else scaling.score_scale) if m.scale is None else m.scale
+    up = w("kv_b.weight").reshape(m.n_heads, n + m.v_head_dim, m.kv_lora_rank)
+    queries, keys, values = [], [], []
+    for p, row in enumerate(x):
+        inner = _linear(w, "q_a", row) if m.q_lora_rank is not None else row
+        if m.q_lora_rank is not None:
+            inner = _linear(w, "q_b", _normed(m.latent_norm, inner, w("q_a_norm.weight"), w("q_a_norm.bias")))
+        else:
+            inner = _linear(w, "q", inner)
+        q = inner.reshape(m.n_heads, -1)
+        queries.append([[*h[:n], *_turned(m.position, h[n:], p, last)] for h in q])
+        both = _linear(w, "kv_a", row)
+        latent = _normed(m.latent_norm, both[: m.kv_lora_rank], w("kv_a_norm.weight"), w("kv_a_norm.bias"))
+        rope = _turned(m.position, both[m.kv_lora_rank :], p, last)
+        keys.append([[*(up[h, :n] @ latent), *rope] for h in range(m.n_heads)])
+        values.append([up[h, n:] @ latent for h in range(m.n_heads)])
+    q, k, v = np.array(queries), np.array(keys), np.array(values)
+    out = np.zeros((length, m.n_heads, m.v_head_dim))
+    for p in range(length):
+        for h in range(m.n_heads):
+            scores = {j: scale * float(q[p, h] @ k[j, h]) for j in range(p + 1)}
+            out[p, h] = _weighed(scores, v[:, h], None)
+    return np.stack([_linear(w, "o", row) for row in out.reshape(length, -1)])
+
+
+def _feed_forward(f: FeedForward, x: Array, w: Weights) -> Array:
+    up = _linear(w, "up", x)
+    if f.gated:
+        gate = _linear(w, "gate", x)
+        if f.sparsity is not None:
+            gate = np.maximum(gate - gate.mean() - NormalDist().inv_cdf(f.sparsity) * gate.std(), 0)
+        gate = gate * (1 if f.gate_scale is None else f.gate_scale)
+        if f.clip is not None:
+            gate, up = np.minimum(gate, f.clip), np.maximum(np.minimum(up, f.clip), -f.clip)
+        up = activate(f.activation, gate) * (up + (f.activation == "swiglu_oai"))
+    else:
+        up = activate(f.activation, up)
+    if f.inner_norm is not None:
+        up = _normed(f.inner_norm, up, w("inner_norm.weight"), w("inner_norm.bias"))
+    return _linear(w, "down", up) * (1 if f.output_scale is None else f.output_scale)
+
+
+def _mixture(m: Mixture, x: Array, w: Weights) -> Array:
+    inner = x if m.d_latent is None else _linear(w, "to_latent", x)
+    out = np.zeros_like(inner)
+    for expert, weight in _chosen(m, x, w).items():
+        own = _of_expert(w, expert)
+        read = inner * weight if m.scales_input else inner
+        out = out + _feed_forward(m.expert, read, own) * (1 if m.scales_input else weight)
+    if m.d_latent is not None:
+        out = _linear(w, "from_latent", out)
+    if m.output_bias:
+        out = out + w("output_bias")
+    if m.shared_expert is not None:
+        shared = _feed_forward(m.shared_expert, x, lambda id: w(f"shared.{id}"))
+        out = out + shared * (1 / (1 + np.exp(-_linear(w, "shared_gate", x))) if m.shared_gate else 1)
+    return out
+
+
+def _of_expert(w: Weights, expert: int) -> Weights:
+    def own(id: str) -> Any:
+        stacked = w(f"experts.{id}")
+        return None if stacked is None else stacked[expert]
+
+    return own
+
+
+def _chosen(m: Mixture, x: Array, w: Weights) -> dict[int, float]:
+    """One token's experts and their weights."""
+    read = x if m.router_norm is None else _normed(m.router_norm, x, w("router.norm.weight"), None)
+    logits = [float(n) for n in _linear(w, "router", read) * (1 if m.router_scale is None else m.router_scale)]
+    scores = {
+        "softmax": lambda: [math.exp(n) / sum(map(math.exp, logits)) for n in logits],
+        "sigmoid": lambda: [1 / (1 + math.exp(-n)) for n in logits],
+        "softmax_of_chosen": lambda: logits,
+        "sqrt_softplus": lambda: [math.sqrt(math.log1p(math.exp(n))) for n in logits],
+    }[m.scoring]()
+    correction = w("router.correction") if m.correction_bias else None
+    ranked = [score + (0 if correction is None else float(correction[e])) for e, score in enumerate(scores)]
+    allowed = set(range(m.n_experts))
+    if m.n_groups is not None and m.top_k_groups is not None:
+        size, best = m.n_experts // m.n_groups, 1 if m.group_score == "best" else 2
+        groups = [range(g * size, (g + 1) * size) for g in range(m.n_groups)]
+        value = [sum(sorted((ranked[e] for e in group), reverse=True)[:best]) for group in groups]
+        kept = sorted(range(m.n_groups), key=lambda g: -value[g])[: m.top_k_groups]
+        allowed = {e for g in kept for e in groups[g]}
+    experts = sorted(allowed, key=lambda e: -ranked[e])[: m.top_k]
+    weights = {e: scores[e] for e in experts}
+    if m.scoring == "softmax_of_chosen":
+        weights = {e: math.exp(score) / sum(math.exp(scores[o]) for o in experts) for e, score in weights.items()}
+    elif m.normalised:
+        weights = {e: score / sum(scores[o] for o in experts) for e, score in weights.items()}
+    scale = w("router.expert_scale") if m.expert_scale else None
+    return {e: s * m.routed_scale * (1 if scale is None else float(scale[e])) for e, s in weights.items()}
