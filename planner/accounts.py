@@ -25,9 +25,10 @@ def parameters(
 ) -> Any:
     """Parameters that a checkpoint stores, router buffers included, as published totals have them.
 
-    `active`: those that one token uses, routed experts times k/E and everything else whole; without `lookups` the tables
-    that are only looked up are left out. `by` splits the total: by role a bias is a bias, by component it belongs to its
-    matrix. `modules` adds parts outside the body, such as multi-token prediction.
+    `active`: those that one token uses, routed experts times k/E and everything else whole; without `lookups` the
+    tables
+    that are only looked up are left out. `by` splits the total: by role a bias is a bias, by component it belongs to
+    its matrix. `modules` adds parts outside the body, such as multi-token prediction.
 
     >>> import planner
     >>> planner.parameters(planner.load("mixtral-8x7b")), planner.parameters(planner.load("mixtral-8x7b"), active=True)
@@ -67,8 +68,8 @@ def flops(
 ) -> Any:
     """FLOPs of a pass of `new` positions after `past` cached ones, for `batch` equal sequences.
 
-    `logits` are computed for the ``last`` position, for ``all`` new ones, or for a number of them. `mla` ``auto``: expanded
-    where nothing is cached, else absorbed. T decode steps are ``flops(m, past=P, new=T, logits="all")``.
+    `logits` are computed for the ``last`` position, for ``all`` new ones, or for a number of them. `mla` ``auto``:
+    expanded where nothing is cached, else absorbed. T decode steps are ``flops(m, past=P, new=T, logits="all")``.
 
     >>> import planner
     >>> planner.flops(planner.load("llama-3.1-8b"), new=2048)

@@ -130,7 +130,9 @@ class Bill:
         lists: dict[type, list[Any]] = {Tensor: [], Product: [], CacheEntry: [], Operation: []}
         for item in items:
             if isinstance(item, Bill):
-                for kind, entries in zip(lists, (item.tensors, item.products, item.cache, item.operations), strict=True):
+                for kind, entries in zip(
+                    lists, (item.tensors, item.products, item.cache, item.operations), strict=True
+                ):
                     lists[kind] += entries
             elif item is not None:
                 lists[type(item)].append(item)

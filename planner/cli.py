@@ -1,7 +1,7 @@
 """The command line: it reads arguments, calls the core and prints; every figure comes from the core.
 
-Data go to standard output, notes to standard error. Exit status 2 for a question that cannot be asked like this, 3 for an
-input that is not understood.
+Data go to standard output, notes to standard error. Exit status 2 for a question that cannot be asked like this, 3 for
+an input that is not understood.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def note(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="planner", description="Exact sizes, FLOPs and cache bytes of causal decoders, with their formulas.", allow_abbrev=False
+        prog="planner",
+        description="Exact sizes, FLOPs and cache bytes of causal decoders, with their formulas.",
+        allow_abbrev=False,
     )
     from planner import __version__
 
@@ -70,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--attention", help="pairs counted: causal or square (default causal)")
         sub.add_argument("--logits", help="positions with logits in a prefill: last or all (default last)")
         sub.add_argument("--mla", help="latent attention: auto, expanded, absorbed or reexpanded (default auto)")
-        sub.add_argument("--set", dest="edits", metavar="PATH=VALUE", action="append", default=[], help="edit a contract field")
+        sub.add_argument(
+            "--set", dest="edits", metavar="PATH=VALUE", action="append", default=[], help="edit a contract field"
+        )
 
     sub = add("compare", compare, "Compare decoders at one load; without names, MHA, GQA, MQA and MLA.")
     sub.add_argument("models", nargs="*", metavar="MODEL", help=model_help)
@@ -82,12 +86,16 @@ def _parser() -> argparse.ArgumentParser:
     load_options(sub, many=True)
     sub.add_argument("--isl", help="tokens in of a request, instead of --context")
     sub.add_argument("--osl", help="tokens out of a request")
-    sub.add_argument("--axis", dest="axes", metavar="PATH=V1,V2", action="append", default=[], help="a contract field as an axis")
+    sub.add_argument(
+        "--axis", dest="axes", metavar="PATH=V1,V2", action="append", default=[], help="a contract field as an axis"
+    )
     sub.add_argument("--zip", action="store_true", help="axes side by side instead of all combinations")
 
     sub = add("show", show, "The itemised bill of a decoder, with subtotals and the published figures.")
     sub.add_argument("model", metavar="MODEL", help=model_help)
-    sub.add_argument("--set", dest="edits", metavar="PATH=VALUE", action="append", default=[], help="edit a contract field")
+    sub.add_argument(
+        "--set", dest="edits", metavar="PATH=VALUE", action="append", default=[], help="edit a contract field"
+    )
 
     sub = add("diff", diff, "What differs between two contracts, and what it does to parameters, FLOPs and cache.")
     sub.add_argument("models", nargs=2, metavar="MODEL", help=model_help)
@@ -95,7 +103,13 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("contract", contract, "The whole written contract of a decoder, and its block equations.", table=False)
     sub.add_argument("model", metavar="MODEL", help=model_help)
     sub.add_argument("--toml", action="store_true", help="as TOML that the planner reads back")
-    sub.add_argument("--set", dest="edits", metavar="PATH=VALUE", action="append", default=[], help="edit a contract field")
+    sub.add_argument(
+        "--set", dest="edits", metavar="PATH=VALUE", action="append", default=[], help="edit a contract field"
+    )
+
+    sub = add("verify", verify, "Run a decoder in NumPy, made small, and hold the counts to what was measured.")
+    sub.add_argument("model", nargs="?", default="gqa-8", metavar="MODEL", help=model_help)
+    sub.add_argument("--full", action="store_true", help="keep the depth and read longer sequences")
 
     sub = add("formulas", formulas, "The named formulas, or one of them with symbols, units and source.")
     sub.add_argument("formula", nargs="?", metavar="NAME")
@@ -144,10 +158,15 @@ def show(args: argparse.Namespace) -> None:
     frame = itemise(architecture)
     total = parameters(architecture)
     if args.form == "table" and args.output is None:
-        subtotals = [{"path": f"= {key}", "parameters": n} for key, n in parameters(architecture, by="component").items()]
+        subtotals = [
+            {"path": f"= {key}", "parameters": n} for key, n in parameters(architecture, by="component").items()
+        ]
         active = {"path": "= active per token", "parameters": parameters(architecture, active=True)}
         frame = pandas.concat(
-            [frame.drop(columns=["component"]), pandas.DataFrame([*subtotals, active, {"path": "= total", "parameters": total}])]
+            [
+                frame.drop(columns=["component"]),
+                pandas.DataFrame([*subtotals, active, {"path": "= total", "parameters": total}]),
+            ]
         )
         frame["parameters"] = [f"{n:,}" for n in frame["parameters"]]
         frame["copies"] = ["" if pandas.isna(n) else f"{n:,.0f}" for n in frame["copies"]]
@@ -169,7 +188,14 @@ def diff(args: argparse.Namespace) -> None:
         if path not in ("name", "title")
     ]
     figures = table([a, b], context=DIFF_CONTEXT, derive=True)
-    for name in ("parameters", "active_parameters", "cache_bytes_per_token", "cache_bytes", "prefill_flops", "decode_flops"):
+    for name in (
+        "parameters",
+        "active_parameters",
+        "cache_bytes_per_token",
+        "cache_bytes",
+        "prefill_flops",
+        "decode_flops",
+    ):
         left, right = figures[name]
         rows.append({"path": f"= {name}", a.name: f"{left:,}", b.name: f"{right:,}"})
     _emit(args, pandas.DataFrame(rows), {"context": DIFF_CONTEXT})
@@ -186,6 +212,17 @@ def contract(args: argparse.Namespace) -> None:
     sys.stdout.write(to_toml(architecture) if args.toml else contract_document(architecture))
 
 
+def verify(args: argparse.Namespace) -> int:
+    from planner.witness.verify import verify as run
+
+    report = run(_read(args.model).architecture, args.full)
+    if args.form == "table" and args.output is None:
+        print(report)
+    else:
+        _emit(args, report.to_frame(), {})
+    return 0 if report.passed else 1
+
+
 def formulas(args: argparse.Namespace) -> None:
     import pandas
 
@@ -193,7 +230,14 @@ def formulas(args: argparse.Namespace) -> None:
 
     if args.formula is None:
         rows = [
-            {"name": name, "unit": f.unit, "meaning": f.summary, "latex": f.latex, "excel": f.excel, "source": f.citation}
+            {
+                "name": name,
+                "unit": f.unit,
+                "meaning": f.summary,
+                "latex": f.latex,
+                "excel": f.excel,
+                "source": f.citation,
+            }
             for name, f in registry.items()
         ]
         frame = pandas.DataFrame(rows)
@@ -289,7 +333,9 @@ def _assumed(args: argparse.Namespace, chosen: Sequence[Any]) -> dict[str, Any]:
             formats = {getattr(architecture, name) for architecture in chosen}
             assumed[name] = formats.pop() if len(formats) == 1 else "each contract's own"
     if assumed:
-        note("assumed: " + ", ".join(f"{k} = {v:,}" if isinstance(v, int) else f"{k} = {v}" for k, v in assumed.items()))
+        note(
+            "assumed: " + ", ".join(f"{k} = {v:,}" if isinstance(v, int) else f"{k} = {v}" for k, v in assumed.items())
+        )
     return assumed
 
 

@@ -165,8 +165,9 @@ class Architecture(Spec):
             most = f"more than a decoder has (at most {MAX_LAYERS:,})"
             yield self.n_layers <= MAX_LAYERS, f"n_layers = {{n_layers}} is {most}"
         if self.pattern is not None:
-            yield set(self.pattern) == set(labels) and len(labels) == len(self.layers), (
-                "pattern = {pattern} does not name the label of every entry of layers, and only those"
+            yield (
+                set(self.pattern) == set(labels) and len(labels) == len(self.layers),
+                ("pattern = {pattern} does not name the label of every entry of layers, and only those"),
             )
             if counted:
                 found = Counter(layer.label for layer in self.order())

@@ -89,9 +89,7 @@ def _embedding(part: Embedding, vocab_size: Any, d_model: Any) -> Iterator[str]:
 
 def _residual(layer: Layer) -> Iterator[str]:
     """The order of norms and additions, as the table of `Layer` has it."""
-    branches = [
-        (symbol, part) for symbol, part in (("A", layer.mixer), ("F", layer.feed_forward)) if part is not None
-    ]
+    branches = [(symbol, part) for symbol, part in (("A", layer.mixer), ("F", layer.feed_forward)) if part is not None]
     stream = "x" if layer.stream_scale is None else rf"{number(layer.stream_scale)} \, x"
     factor = "" if layer.residual_scale is None else rf"{number(layer.residual_scale)} \, "
     if layer.residual.startswith("parallel"):

@@ -81,7 +81,11 @@ def json_value(value: Any) -> Any:
 
 def is_absent(value: Any) -> bool:
     """Whether a cell is empty: None, NaN or pandas' NA."""
-    return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or type(value).__name__ in ("NAType", "NaTType")
+    )
 
 
 def as_text_cell(value: Any) -> Any:
@@ -140,7 +144,9 @@ def cell(value: Any, unit: str | None) -> str:
             return show(value, "FLOP")
         if unit == "1" and value >= 10**7:
             return show(value, "1")
-        return show_exact(value) if isinstance(value, int) else f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return (
+            show_exact(value) if isinstance(value, int) else f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+        )
     if isinstance(value, tuple):
         return " × ".join(f"{side}" for side in value)
     return "".join(character if character.isprintable() else "?" for character in str(value))

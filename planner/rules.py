@@ -12,6 +12,7 @@ from typing import Any
 
 from planner.arithmetic import floor_div, maximum, minimum, triangle
 
+
 @dataclass(frozen=True, slots=True)
 class Causal:
     """A query sees itself and everything before it; the cache keeps all positions.

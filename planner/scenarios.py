@@ -37,8 +37,8 @@ COLUMNS = (
 def compare(models: Iterable[Any] = COMPARISON_SET, *, derive: bool = False, **load_fields: Any) -> pd.DataFrame:
     """One row for each model at one load (`Load`: context, batch, weights, kv, attention, logits, mla), in exact ints.
 
-    `cache_ratio` is the first row's cache over this one's. `derive` counts the parameters of contracts that state theirs. A
-    context beyond a learned position table gives no figures for that model, and a `reason`.
+    `cache_ratio` is the first row's cache over this one's. `derive` counts the parameters of contracts that state
+    theirs. A context beyond a learned position table gives no figures for that model, and a `reason`.
 
     >>> compare(["mha", "mla"])[["name", "cache_bytes_per_token", "cache_bytes"]].to_dict("records")[1]
     {'name': 'mla', 'cache_bytes_per_token': 36864, 'cache_bytes': 4718592000}
@@ -92,10 +92,12 @@ def sweep(
 ) -> pd.DataFrame:
     """A row for each scenario, a column for each axis and figure, units in ``attrs["units"]``.
 
-    Axes are the fields of `Load` (context, batch, isl and osl, weights, kv ...) and any contract field by its path, each with
-    one value or a list: all combinations (`how` = ``grid``) or side by side (``zip``). `cases` is a table whose rows are the
-    scenarios, with a column ``model`` where it has several. Figures are float64. A row that breaks a rule keeps its place,
-    its figures NaN and its `reason` filled.
+    Axes are the fields of `Load` (context, batch, isl and osl, weights, kv ...) and any contract field by its path,
+    each with
+    one value or a list: all combinations (`how` = ``grid``) or side by side (``zip``). `cases` is a table whose rows
+    are the
+    scenarios, with a column ``model`` where it has several. Figures are float64. A row that breaks a rule keeps its
+    place, its figures NaN and its `reason` filled.
 
     >>> frame = sweep("gqa-8", context=[1000, 2000], n_kv_heads=[8, 3])
     >>> frame[["context", "n_kv_heads", "cache_bytes", "reason"]].values.tolist()[1:3]
@@ -127,8 +129,8 @@ def crossovers(
     """Where two curves of a swept frame cross along an axis: two figures of each model, or one figure of two models.
 
     `a` and `b` are columns (``cache_bytes``, ``weight_bytes``) or names of models. One row for each crossing in each
-    combination of the other axes, and one with NaN and a note where there is none. Between two swept values the curves are
-    taken as straight, which figures linear between windows are.
+    combination of the other axes, and one with NaN and a note where there is none. Between two swept values the curves
+    are taken as straight, which figures linear between windows are.
     """
     by_model = not (a in frame.columns and b in frame.columns)
     if by_model:
@@ -180,7 +182,9 @@ def _cases(models: Any, how: str, cases: pd.DataFrame | None, axes: Mapping[str,
     return Cases.grid(given) if how == "grid" else Cases.zipped(given)
 
 
-def _group(chosen: Mapping[str, Any], columns: Mapping[str, Any], rows: Any, texts: Mapping[str, Texts]) -> dict[str, Any]:
+def _group(
+    chosen: Mapping[str, Any], columns: Mapping[str, Any], rows: Any, texts: Mapping[str, Texts]
+) -> dict[str, Any]:
     """Every figure of the rows with one combination of choices; what is to be said of them goes to `texts`."""
     edits = {name: value for name, value in chosen.items() if name not in ("name", *LOAD_AXES)}
     architecture = edit(chosen["name"], edits)
@@ -196,7 +200,9 @@ def _group(chosen: Mapping[str, Any], columns: Mapping[str, Any], rows: Any, tex
     if found.limit is not None:
         beside["limit"] = found.limit
     n_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-    values = compile_columns({**trees, **beside})({f"axis{i}": column for i, column in enumerate(columns.values())}, n_rows)
+    values = compile_columns({**trees, **beside})(
+        {f"axis{i}": column for i, column in enumerate(columns.values())}, n_rows
+    )
 
     texts["weights_basis"].put(rows, _basis(architecture))
     _annotate(architecture, values, rows, texts)

@@ -37,7 +37,7 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a decoder is asked: resident context and sequences, or a request of `isl` in and `osl` out, and the conventions."""
+    """What a decoder is asked: resident context and sequences, or a request of `isl` in and `osl` out; conventions."""
 
     context: Any = 128_000
     batch: Any = 1
@@ -128,8 +128,8 @@ class CacheCurve:
     def crossover(self, target: Any) -> Crossover:
         """The real-valued length at which the curve reaches `target` bytes.
 
-        The curve is the least of straight lines, one for each set of windows taken as full, since min(S, w) is at most S
-        and at most w. So it reaches the target where the last of the lines does.
+        The curve is the least of straight lines, one for each set of windows taken as full, since min(S, w) is at most
+        S and at most w. So it reaches the target where the last of the lines does.
         """
         tokens: Any = None
         for full in itertools.product((False, True), repeat=len(self.windows)):

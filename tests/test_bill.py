@@ -35,7 +35,14 @@ def layer(count=2, mixer=None, feed_forward=None, **fields):
 
 def latent(**fields):
     return LatentAttention(
-        **{"n_heads": 4, "kv_lora_rank": 32, "nope_head_dim": 16, "rope_head_dim": 8, "v_head_dim": 12, "latent_norm": NORM}
+        **{
+            "n_heads": 4,
+            "kv_lora_rank": 32,
+            "nope_head_dim": 16,
+            "rope_head_dim": 8,
+            "v_head_dim": 12,
+            "latent_norm": NORM,
+        }
         | fields
     )
 
@@ -155,7 +162,7 @@ def test_a_ragged_batch_is_the_sum_of_its_sequences(arch, lengths):
 
 
 def test_full_layers_cache_elements_times_resident_tokens():
-    """b * sum of lengths * sum over layers of H_kv (d_k + d_v), the source chapter's payload."""
+    """B * sum of lengths * sum over layers of H_kv (d_k + d_v), the source chapter's payload."""
     assert cache_bytes(DENSE, [7, 30, 1], kv="bf16") == 2 * (7 + 30 + 1) * (2 * 2 * (16 + 16))
 
 
@@ -164,7 +171,9 @@ def test_kv_heads_change_bytes_but_no_score_flops(kv_heads, context):
     made = decoder(layer(mixer=DenseAttention(n_heads=8, n_kv_heads=kv_heads, head_dim=16)))
     core = flops(made, past=context, new=1, by="component")["attention_core"]
     assert core == 2 * 4 * 8 * 16 * (context + 1)
-    assert cache_bytes(made, context) * 8 == kv_heads * cache_bytes(decoder(layer(mixer=DenseAttention(n_heads=8, n_kv_heads=8, head_dim=16))), context)
+    assert cache_bytes(made, context) * 8 == kv_heads * cache_bytes(
+        decoder(layer(mixer=DenseAttention(n_heads=8, n_kv_heads=8, head_dim=16))), context
+    )
 
 
 def test_tied_matrices_are_stored_once_and_multiplied():

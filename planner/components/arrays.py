@@ -10,9 +10,10 @@ import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    import numpy as np
+    import numpy
     from numpy.typing import NDArray
 
+    np = numpy
     Array: TypeAlias = NDArray[Any]
 else:
 

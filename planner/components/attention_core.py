@@ -25,8 +25,8 @@ def attend(
 ) -> Array:
     """``softmax(scale q k^T + bias) v`` over what the mask allows (Vaswani et al. 2017, eq. 1).
 
-    q [S, G, R, d_k], k [T, G, d_k], v [T, G, d_v], mask [S, T], bias [G, R, S, T], sinks [G, R] -> [S, G, R, d_v]. A sink is
-    one more score, of a position whose value is nothing (gpt-oss).
+    q [S, G, R, d_k], k [T, G, d_k], v [T, G, d_v], mask [S, T], bias [G, R, S, T], sinks [G, R] -> [S, G, R, d_v]. A
+    sink is one more score, of a position whose value is nothing (gpt-oss).
     """
 
     def scored(keys: slice) -> Array:

@@ -1,10 +1,10 @@
 """What a layer may hold: a mixer of positions and a position-wise branch. Each declares its bill and really does it.
 
-A forward stands beside the lists and mirrors them: ``linear("q", …)`` in the bill is ``run.linear("q", x)`` in the forward,
-a `Product` is ``run.product`` under the same id, a `CacheEntry` is ``run.extend``, ``.under`` and ``.shared`` are the same on
-both sides. Whatever is multiplied goes through the run, which counts it; all else is plain NumPy. Arrays are of one
-sequence: ``[S, …]`` for its new positions, ``[T, …]`` for the positions at hand, those held from before and the new ones.
-Padding is a document of its own, which nobody else sees; so no forward has to know of it.
+A forward stands beside the lists and mirrors them: ``linear("q", …)`` in the bill is ``run.linear("q", x)`` in the
+forward, a `Product` is ``run.product`` under the same id, a `CacheEntry` is ``run.extend``, and ``.under`` and
+``.shared`` are the same on both sides. Whatever is multiplied goes through the run, which counts it; all else is plain
+NumPy. Arrays are of one sequence: ``[S, …]`` for its new positions, ``[T, …]`` for the positions at hand, those held
+from before and the new ones. Padding is a document of its own, which nobody else sees; so no forward has to know of it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Run(Protocol):
         """The rows of a table that is looked up, not multiplied: [...] -> [..., width]."""
 
     def linear(self, id: str, x: Array) -> Array:
-        """x W^T + b with ``{id}.weight`` and, where there is one, ``{id}.bias``: [S, n_in] -> [S, n_out]."""
+        """Return x W^T + b with ``{id}.weight`` and, where there is one, ``{id}.bias``: [S, n_in] -> [S, n_out]."""
 
     def product(self, id: str, subscripts: str, a: Array, b: Array, *, mask: Array | None = None) -> Array:
         """``einsum(subscripts, a, b)``, counted. With a mask of query-key pairs, the allowed ones are counted too."""
@@ -131,8 +131,8 @@ class PositionWise(Branch):
 class Extra(Branch):
     """What few layers have besides a mixer and a feed-forward.
 
-    Its output e is added in one `place`: at ``mixer_input`` the mixer reads norm(x + e(x)); at ``mixer_output`` the sum u
-    behind the mixer becomes (u + e(n)) / sqrt(2), n what the mixer read; at the ``end`` x becomes x + e(x).
+    Its output e is added in one `place`: at ``mixer_input`` the mixer reads norm(x + e(x)); at ``mixer_output`` the
+    sum u behind the mixer becomes (u + e(n)) / sqrt(2), n what the mixer read; at the ``end`` x becomes x + e(x).
     """
 
     place: ClassVar[Place]

@@ -1,4 +1,4 @@
-"""Softmax attention with a key and a value head for each query head (MHA), for a group of them (GQA) or for all (MQA)."""
+"""Softmax attention with a key and a value head for each query head (MHA), a group of them (GQA) or all (MQA)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ class Embedding(Spec):
         positions = self.learned_positions
         return Bill.of(
             Tensor("tokens.weight", (vocab_size, width), "embedding", "embedding", access=access, shard="vocabulary"),
-            Tensor("positions.weight", (positions + self.position_offset, d_model), "embedding", "embedding", access="rows")
+            Tensor(
+                "positions.weight", (positions + self.position_offset, d_model), "embedding", "embedding", access="rows"
+            )
             if positions is not None
             else None,
             linear("project", width, d_model, "other") if self.width is not None else None,
@@ -85,7 +87,8 @@ class Output(Spec):
     def bill(self, vocab_size: Any, d_model: Any, width: Any = None) -> Bill:
         """The matrix [V, d_model] and its product on emitted positions.
 
-        Where the embedding is narrower, the reference code projects every new position before it picks the emitted ones.
+        Where the embedding is narrower, the reference code projects every new position before it picks the emitted
+        ones.
         """
         inner = d_model if width is None else width
         weight = "/embedding.tokens.weight" if self.tied else "weight"

@@ -18,8 +18,8 @@ class Mixture(PositionWise):
     """Routed and shared experts (Fedus et al. 2022, section 2; DeepSeek-AI 2024, DeepSeekMoE, section 3).
 
     `d_ff` is one expert's width, `d_ff_shared` the width of all shared experts together (0: none). The router scores by
-    `scoring`, in `n_groups` of which `top_k_groups` are kept first; `correction_bias` is added for the choice only and is
-    stored as a buffer or as a parameter. `normalised`: the chosen scores are divided by their sum; then times
+    `scoring`, in `n_groups` of which `top_k_groups` are kept first; `correction_bias` is added for the choice only and
+    is stored as a buffer or as a parameter. `normalised`: the chosen scores are divided by their sum; then times
     `routed_scale`. `group_score`: a group counts by its best expert, or by the sum of its two best.
 
     Rarer: `scales_input` multiplies an expert's input by its score, not its output (Llama 4). ``sparsemixer`` takes the
@@ -156,12 +156,7 @@ class Mixture(PositionWise):
         """The k experts of every token and their weights: [S, E] -> [S, k], [S, k]."""
         if self.scoring == "sparsemixer":
             return self._sparsemixer(logits)
-        scores = {
-            "softmax": softmax,
-            "sigmoid": sigmoid,
-            "softmax_of_chosen": lambda x: x,
-            "sqrt_softplus": lambda x: np.sqrt(softplus(x)),
-        }[self.scoring](logits)  # [S, E]
+        scores = self._scores(logits)  # [S, E]
         if self.hash_rows is not None:
             experts = run.rows("router.experts_of_token", run.tokens).astype(int)  # [S, k]
         else:
@@ -176,6 +171,16 @@ class Mixture(PositionWise):
             weights = weights * run.weight("router.expert_scale")[experts]
         return experts, weights
 
+    def _scores(self, logits: Array) -> Array:
+        match self.scoring:
+            case "softmax":
+                return softmax(logits)
+            case "sigmoid":
+                return sigmoid(logits)
+            case "sqrt_softplus":
+                return np.asarray(np.sqrt(softplus(logits)))
+        return logits  # their softmax is taken over the chosen ones
+
     def _best(self, scores: Array) -> Array:
         """The k experts with the highest scores, from the best groups only: [S, E] -> [S, k]."""
         if self.n_groups is not None and self.top_k_groups is not None:
@@ -189,7 +194,7 @@ class Mixture(PositionWise):
         return np.argsort(-scores, axis=-1, kind="stable")[:, : self.top_k]
 
     def _sparsemixer(self, logits: Array) -> tuple[Array, Array]:
-        """Best expert, then the best of the rest, each weighed among those near it (Liu et al. 2024, GRIN, section 2)."""
+        """Best expert, then the best of the rest, weighed among those near it (Liu et al. 2024, GRIN, section 2)."""
         experts, weights, left = [], [], logits
         for _ in range(self.top_k):
             best = left.max(axis=-1, keepdims=True)  # [S, 1]

@@ -71,7 +71,9 @@ class SharedBlock(Extra):
         return run.linear("project", self.feed_forward.forward(a, once.under("feed_forward").plus(terms)))
 
     def _adapted(self, id: str, x: Array, run: Run) -> Array:
-        return run.linear(f"{id}_adapter.up", run.linear(f"{id}_adapter.down", x))  # [S, n_in] -> [S, rank] -> [S, n_out]
+        return run.linear(
+            f"{id}_adapter.up", run.linear(f"{id}_adapter.down", x)
+        )  # [S, n_in] -> [S, rank] -> [S, n_out]
 
     def _feed_forward_terms(self, x: Array, run: Run) -> dict[str, Array]:
         """One adapter for both input matrices: gate, then up."""

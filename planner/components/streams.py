@@ -139,7 +139,9 @@ class AltUp(Streams):
         return np.concatenate([corrected[:, :1], corrected[:, 1:] + np.expand_dims(term, 1)], axis=1)
 
     def joined(self, h: Array, run: Run) -> Array:
-        others = (self._as_large(run.copy(i).linear("unproject", h[:, i + 1]), h[:, 0]) for i in range(self.n_streams - 1))
+        others = (
+            self._as_large(run.copy(i).linear("unproject", h[:, i + 1]), h[:, 0]) for i in range(self.n_streams - 1)
+        )
         return np.mean([h[:, 0], *others], axis=0)
 
     def _modalities(self, x: Array, run: Run) -> Array:
@@ -148,7 +150,7 @@ class AltUp(Streams):
         return np.tanh(run.product("router", "sd,nd->sn", read, run.weight("router.weight")))
 
     def _as_large(self, x: Array, like: Array) -> Array:
-        """x with the root mean square of another array."""
+        """X with the root mean square of another array."""
         size = np.sqrt(np.mean(like * like, axis=-1, keepdims=True))
         return x * size / np.sqrt(np.maximum(np.mean(x * x, axis=-1, keepdims=True), 1e-5))
 

@@ -1,7 +1,7 @@
 """The cache as real arrays: what every layer keeps of one sequence between passes.
 
-An entry of the bill becomes one array [rows, heads, width]. It grows with the sequence up to its rule's limit, from where
-it is a ring: position p lies in row p % limit, and the bytes stay what they are. A state is an array of one row.
+An entry of the bill becomes one array [rows, heads, width]. It grows with the sequence up to its rule's limit, from
+where it is a ring: position p lies in row p % limit, and the bytes stay what they are. A state is an array of one row.
 """
 
 from __future__ import annotations

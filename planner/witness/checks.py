@@ -106,7 +106,9 @@ def decoding(bench: Bench) -> Iterator[Check]:
             two = bench.steps([half, bench.length - half], mla=form)
             yield close(f"latent attention {form}", two, bench.logits)
     sequences = [bench.tokens[:3], bench.tokens[::-1][:half], bench.tokens[2:]]
-    yield close("ragged batch", _in_turns(bench, sequences), np.concatenate([bench.witness.forward(s) for s in sequences]))
+    yield close(
+        "ragged batch", _in_turns(bench, sequences), np.concatenate([bench.witness.forward(s) for s in sequences])
+    )
 
 
 def _in_turns(bench: Bench, sequences: list[Array]) -> Array:
@@ -131,7 +133,9 @@ def cache(bench: Bench) -> Iterator[Check]:
         measured = [kept.nbytes for kept in caches]
         expected = [accounts.cache_bytes(bench.small, kept.length) for kept in caches]
         name = f"cache bytes {when}"
-        yield Check(name, measured == expected, sum(measured), accounts.cache_bytes(bench.small, [c.length for c in caches]))
+        yield Check(
+            name, measured == expected, sum(measured), accounts.cache_bytes(bench.small, [c.length for c in caches])
+        )
         for kept in caches:
             single.forward(bench.tokens[-1:], kept)
 
@@ -142,7 +146,10 @@ def positions(bench: Bench) -> Iterator[Check]:
         yield not_applicable("relative positions", f"{bench.absolute} knows where a sequence begins")
     else:
         yield close("relative positions", bench.witness.forward(bench.tokens, offset=7), bench.logits)
-    for name, last in (("trained length", bench.small.trained_positions), ("stated maximum", bench.small.max_positions)):
+    for name, last in (
+        ("trained length", bench.small.trained_positions),
+        ("stated maximum", bench.small.max_positions),
+    ):
         if last is not None and last > bench.length:
             logits = bench.witness.forward(bench.tokens, offset=last - bench.length)
             yield Check(f"positions up to the {name}", bool(np.isfinite(logits).all()), f"finite at {last:,}", "finite")

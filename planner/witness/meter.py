@@ -14,8 +14,8 @@ from planner.components.arrays import Array
 class Meter:
     """Counts of one or several passes, by the paths that the bill uses.
 
-    `square` are the multiply-adds that were done, `causal` those of query-key pairs that the mask allowed. A weight that
-    is used twice in a pass, by two sequences of a batch say, is read once.
+    `square` are the multiply-adds that were done, `causal` those of query-key pairs that the mask allowed. A weight
+    that is used twice in a pass, by two sequences of a batch say, is read once.
     """
 
     square: Counter[str] = field(default_factory=Counter)

@@ -1,96 +1,86 @@
-"""Checkpoint tensor names -> the names of the bill: the same few roles under the names of a dozen families.
+"""Checkpoint tensor names -> the names of the bill: the same few roles under the names of many families.
 
-A name is a place (``model.layers.3.`` or ``transformer.h.3.``) and a role (``self_attn.q_proj.weight``). `ROLES` says which tensors
-of the bill a role holds, and how several of them are fused. The norms of a layer have no telling names (what
-`post_attention_layernorm` stands before depends on the family), so they are taken in the order in which the data pass them,
-which is the order of `Layer.norm_ids`. Nothing is guessed: what is missing, too much or of another shape is refused.
+A name is a place (``model.layers.3.`` or ``transformer.h.3.``) and a role (``self_attn.q_proj.weight``); `roles` says which
+tensors of the bill a role holds. The norms of a layer have no telling names (what `post_attention_layernorm` stands before
+depends on the family), so they are taken in the order in which the data pass them, which is that of `Layer.norm_ids`.
+Nothing is guessed: what is missing, too much or of another shape is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from planner.bill import Tensor
 from planner.components.arrays import Array
-from planner.contract import Architecture
+from planner.components.dense_and_mixture import DenseAndMixture
+from planner.contract import Architecture, Layer
 from planner.errors import InputError
 from planner.witness.places import shape, stored
+from planner.witness.roles import ENDS, IGNORED, LAYER, NORMS, Role
 
-Layout = Literal["plain", "blocks", "by_group", "experts"]
+_IN_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.(?:norm_attn_norm\.)?(.+)")
 
-_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.(.+)")
-_ATTENTION = r"(?:self_attn|self_attention|attn\.attention|attn|attention)\."
-_FEED_FORWARD = r"(?:(?:mlp|ffn|feed_forward|block_sparse_moe)\.)?"
-_EXPERT = r"experts\.(?P<copy>\d+)\."
-_SUFFIX = r"\.(?P<suffix>weight|bias)"
 
-ENDS = {
-    r"(?:embed_tokens|wte|word_embeddings|embed_in)\.weight": "embedding.tokens.weight",
-    r"(?:wpe|embed_positions)\.weight": "embedding.positions.weight",
-    r"word_embeddings_layernorm" + _SUFFIX: "embedding.norm.{suffix}",
-    r"project_in\.weight": "embedding.project.weight",
-    r"project_out\.weight": "output.project.weight",
-    r"(?:norm|ln_f|norm_f|final_layernorm|final_layer_norm)" + _SUFFIX: "final_norm.{suffix}",
-    r"(?:lm_head|embed_out)" + _SUFFIX: "output.{suffix}",
-}
-"""Role outside the layers -> name in the bill."""
+def adopt(model: Architecture, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """The weights of a checkpoint under the bill's names; those that have them already stay as they are.
 
-ROLES: dict[str, tuple[Layout, tuple[str, ...]]] = {
-    _ATTENTION + r"(?P<id>[qkv])_proj" + _SUFFIX: ("plain", ("mixer.{id}.{suffix}",)),
-    _ATTENTION + r"(?:o_proj|out_proj|dense|c_proj)" + _SUFFIX: ("plain", ("mixer.o.{suffix}",)),
-    _ATTENTION + r"query_key_value" + _SUFFIX: ("by_group", tuple(f"mixer.{id}.{{suffix}}" for id in "qkv")),
-    _ATTENTION + r"(?:c_attn|Wqkv|qkv_proj)" + _SUFFIX: ("blocks", tuple(f"mixer.{id}.{{suffix}}" for id in "qkv")),
-    _ATTENTION + r"(?P<id>[qk])_(?:layer)?norm" + _SUFFIX: ("plain", ("mixer.{id}_norm.{suffix}",)),
-    _ATTENTION + r"(?P<id>[qk])_layernorm\.norms\.(?P<copy>\d+)" + _SUFFIX: ("plain", ("mixer.{id}_norm.{suffix}",)),
-    _ATTENTION + r"sinks": ("plain", ("mixer.sinks",)),
-    _ATTENTION + r"(?P<id>q_a|q_b|kv_b)_proj" + _SUFFIX: ("plain", ("mixer.{id}.{suffix}",)),
-    _ATTENTION + r"kv_a_proj_with_mqa" + _SUFFIX: ("plain", ("mixer.kv_a.{suffix}",)),
-    _ATTENTION + r"(?P<id>q_a|kv_a)_layernorm" + _SUFFIX: ("plain", ("mixer.{id}_norm.{suffix}",)),
-    _FEED_FORWARD + r"(?P<id>gate|up|down)_proj" + _SUFFIX: ("plain", ("feed_forward.{id}.{suffix}",)),
-    _FEED_FORWARD + r"(?:c_fc|fc1|fc_in|dense_h_to_4h)" + _SUFFIX: ("plain", ("feed_forward.up.{suffix}",)),
-    _FEED_FORWARD + r"(?:c_proj|fc2|fc_out|dense_4h_to_h)" + _SUFFIX: ("plain", ("feed_forward.down.{suffix}",)),
-    _FEED_FORWARD + r"gate_up_proj" + _SUFFIX: ("blocks", tuple(f"feed_forward.{id}.{{suffix}}" for id in ("gate", "up"))),
-    _FEED_FORWARD + r"(?:gate|router)" + _SUFFIX: ("plain", ("feed_forward.router.{suffix}",)),
-    _FEED_FORWARD + r"(?:gate\.)?e_score_correction_bias": ("plain", ("feed_forward.router.correction",)),
-    _FEED_FORWARD + r"experts\.gate_up_proj": ("experts", ("feed_forward.experts.gate.weight", "feed_forward.experts.up.weight")),
-    _FEED_FORWARD + r"experts\.gate_up_proj_bias": ("experts", ("feed_forward.experts.gate.bias", "feed_forward.experts.up.bias")),
-    _FEED_FORWARD + r"experts\.down_proj": ("experts", ("feed_forward.experts.down.weight",)),
-    _FEED_FORWARD + r"experts\.down_proj_bias": ("experts", ("feed_forward.experts.down.bias",)),
-    _FEED_FORWARD + _EXPERT + r"(?P<id>gate|up|down)_proj" + _SUFFIX: ("plain", ("feed_forward.experts.{id}.{suffix}",)),
-    _FEED_FORWARD + _EXPERT + r"w1" + _SUFFIX: ("plain", ("feed_forward.experts.gate.{suffix}",)),
-    _FEED_FORWARD + _EXPERT + r"w3" + _SUFFIX: ("plain", ("feed_forward.experts.up.{suffix}",)),
-    _FEED_FORWARD + _EXPERT + r"w2" + _SUFFIX: ("plain", ("feed_forward.experts.down.{suffix}",)),
-    _FEED_FORWARD + r"shared_experts?\.(?P<id>gate|up|down)_proj" + _SUFFIX: ("plain", ("feed_forward.shared.{id}.{suffix}",)),
-    _FEED_FORWARD + r"shared_expert_gate" + _SUFFIX: ("plain", ("feed_forward.shared_gate.{suffix}",)),
-}
-"""Role in a layer -> how it is laid out, and the tensors of the bill that it holds."""
-
-NORMS = """
-    input_layernorm ln_1 norm_1 ln_attn self_attn_layer_norm
-    post_self_attn_layernorm post_attention_layernorm
-    ln_2 norm_2 ln_mlp pre_feedforward_layernorm
-    post_feedforward_layernorm post_mlp_layernorm final_layer_norm
-""".split()
-"""Names of a layer's norms, in the order in which the data pass them."""
-
-IGNORED = re.compile(r"(?:.*\.)?(?:rotary_emb\.inv_freq|(?:attn|attention)\.(?:masked_)?bias)")
-"""Buffers that old checkpoints hold and that follow from the contract: rotary frequencies and causal masks."""
+    Raises `InputError` for a tensor that the contract has no place for, lacks, or has in another shape.
+    """
+    adopted = Adopted(model, stored(model), list(model.order()))
+    norms = adopted.norms(weights)
+    conv1d = _is_conv1d(model, weights)
+    for source, array in weights.items():
+        layer = _IN_LAYER.fullmatch(source)
+        if source in adopted.expected:
+            adopted.whole[source] = array
+        elif source in norms:
+            adopted.take(norms[source], array, source)
+        elif layer is not None and not IGNORED.fullmatch(source):
+            straight = array.T if conv1d and array.ndim == 2 else array
+            adopted.role(LAYER, layer[2], straight, source, int(layer[1]))
+        elif not IGNORED.fullmatch(source):
+            adopted.role(ENDS, source, array, source)
+    return adopted.finished()
 
 
 @dataclass(slots=True)
 class Adopted:
     """Arrays under the bill's names; equal tensors that come one by one are collected before they are stacked."""
 
+    model: Architecture
     expected: dict[str, Tensor]
-    whole: dict[str, Array]
-    pieces: dict[str, dict[int, Array]]
+    layers: list[Layer]
+    whole: dict[str, Array] = field(default_factory=dict)
+    pieces: dict[str, dict[int, Array]] = field(default_factory=dict)
 
-    def take(self, name: str, array: Array, copy: str | None, source: str) -> None:
+    def role(self, roles: Sequence[Role], name: str, array: Array, source: str, number: int | None = None) -> None:
+        """Take in a tensor by its role; outside the layers a role ends the name, whatever stands before it."""
+        for role in roles:
+            match = role.pattern.fullmatch(name) if number is not None else re.search(f"(?:^|\\.){role.pattern.pattern}$", name)
+            targets = [self.place(match.expand(target), number) for target in role.targets] if match else []
+            if match is None or (number is not None and not any(target in self.expected for target in targets)):
+                continue
+            if targets == ["output.weight"] and self.model.output.tied:  # a copy of the input table
+                return
+            copy = match.groupdict().get("copy")
+            for target, part in zip(targets, self.parts(role.layout, targets, array, number), strict=True):
+                self.take(target, part, source, copy)
+            return
+        raise InputError(f"{source}: the contract has no place for it")
+
+    def place(self, target: str, number: int | None) -> str:
+        """The name in the bill; of mixers side by side, that of the one that has such a tensor."""
+        name = target if number is None else f"layers.{number}.{target}"
+        beside = (name.replace(".mixer.", f".mixer.mixers[{i}].") for i in range(2))
+        return next((other for other in (name, *beside) if other in self.expected), name)
+
+    def take(self, name: str, array: Array, source: str, copy: str | None = None) -> None:
+        """Take in a tensor, or one of several equal ones."""
         if name not in self.expected:
             raise InputError(f"{source}: the contract has no {name}")
         if copy is None:
@@ -98,7 +88,54 @@ class Adopted:
         else:
             self.pieces.setdefault(name, {})[int(copy)] = array
 
+    def parts(self, layout: str, names: Sequence[str], array: Array, number: int | None) -> Sequence[Array]:
+        """The tensors of the bill that one tensor of a checkpoint holds, see `roles`."""
+        if layout == "plain":
+            return [array]
+        layer: Any = self.layers[number] if number is not None and number < len(self.layers) else None
+        shapes = [shape(self.expected[name]) for name in names if name in self.expected]
+        match layout:
+            case "flat":
+                return [array.reshape(shapes[0])]
+            case "blocks":
+                return np.split(array, np.cumsum([side[0] for side in shapes])[:-1])
+            case "by_group":
+                return _by_group(array, layer.mixer.n_kv_heads, [side[0] for side in shapes])
+            case "by_shard":
+                return _by_group(array, 4, [side[0] for side in shapes])
+            case "rows":
+                return [array.reshape(shapes[0])]
+            case "columns":
+                experts, out, inner = shapes[0]
+                return [array.reshape(experts, inner, out).swapaxes(1, 2)]
+            case "delta_qkvz":
+                keys, values = layer.mixer.n_key_heads * layer.mixer.key_head_dim, shapes[1][0]
+                *qkv, z = _by_group(array, layer.mixer.n_key_heads, [keys, keys, values, values])
+                return [np.concatenate(qkv), z]
+            case "delta_ba":
+                return _by_group(array, layer.mixer.n_key_heads, [side[0] for side in shapes])
+        return _experts(getattr(layer.feed_forward, "mixture", layer.feed_forward), len(names), array)
+
+    def norms(self, weights: Mapping[str, Array]) -> dict[str, str]:
+        """Name in the checkpoint -> name in the bill, of every norm that stands in a layer itself."""
+        found: dict[int, dict[str, list[tuple[str, str]]]] = {}
+        for source in weights:
+            layer = _IN_LAYER.fullmatch(source)
+            stem, _, suffix = layer[2].partition(".") if layer is not None else ("", "", "")
+            if layer is not None and stem in NORMS and source not in self.expected:
+                found.setdefault(int(layer[1]), {}).setdefault(stem, []).append((source, suffix))
+        names = {}
+        for number, stems in found.items():
+            ids = _norm_ids(self.layers[number]) if number < len(self.layers) else ()
+            in_order = sorted(stems, key=NORMS.index)
+            if len(ids) != len(in_order):
+                raise InputError(f"layer {number} has the norms {', '.join(in_order)}, and the contract says {len(ids)}")
+            for id, stem in zip(ids, in_order, strict=True):
+                names.update({source: f"layers.{number}.{id}.{suffix}" for source, suffix in stems[stem]})
+        return names
+
     def finished(self) -> dict[str, Array]:
+        """All of them, if they are all that the contract says."""
         for name, pieces in self.pieces.items():
             self.whole[name] = np.stack([pieces[copy] for copy in sorted(pieces)])
         missing = [name for name in self.expected if name not in self.whole]
@@ -111,75 +148,15 @@ class Adopted:
         return self.whole
 
 
-def adopt(model: Architecture, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights of a checkpoint under the bill's names; those that have them already stay as they are.
-
-    Raises `InputError` for a tensor that the contract has no place for, lacks, or has in another shape.
-    """
-    expected = stored(model)
-    adopted = Adopted(expected, {name: array for name, array in weights.items() if name in expected}, {})
-    norms = _norms(model, weights)
-    conv1d = _is_conv1d(model, weights)
-    for source, array in weights.items():
-        if source in expected or IGNORED.fullmatch(source):
-            continue
-        layer = _LAYER.fullmatch(source)
-        if layer is None:
-            _adopt_end(model, adopted, source, array)
-        elif source in norms:
-            adopted.take(norms[source], array, None, source)
-        else:
-            _adopt_role(model, adopted, source, int(layer[1]), layer[2], array.T if conv1d and array.ndim == 2 else array)
-    return adopted.finished()
+def _by_group(array: Array, groups: int, widths: Sequence[int]) -> list[Array]:
+    """Tensors of those widths, of which each of several groups holds its part of all, one after the other."""
+    grouped = array.reshape(groups, -1, *array.shape[1:])
+    parts = np.split(grouped, np.cumsum([width // groups for width in widths])[:-1], axis=1)
+    return [part.reshape(-1, *array.shape[1:]) for part in parts]
 
 
-def _adopt_end(model: Architecture, adopted: Adopted, source: str, array: Array) -> None:
-    for pattern, name in ENDS.items():
-        match = re.fullmatch(rf"(?:.*\.)?{pattern}", source)
-        if match is not None:
-            name = name.format(**match.groupdict())
-            if not (model.output.tied and name == "output.weight"):  # a copy of the input table
-                adopted.take(name, array, None, source)
-            return
-    raise InputError(f"{source}: no known role of a tensor")
-
-
-def _adopt_role(model: Architecture, adopted: Adopted, source: str, number: int, role: str, array: Array) -> None:
-    for pattern, (layout, targets) in ROLES.items():
-        match = re.fullmatch(pattern, role)
-        if match is not None:
-            groups = match.groupdict()
-            names = [f"layers.{number}.{target.format(**groups)}" for target in targets]
-            parts = _parts(model, adopted.expected, number, layout, names, array)
-            for name, part in zip(names, parts, strict=True):
-                adopted.take(name, part, groups.get("copy"), source)
-            return
-    raise InputError(f"{source}: no known role of a tensor")
-
-
-def _parts(
-    model: Architecture, expected: dict[str, Tensor], number: int, layout: Layout, names: list[str], array: Array
-) -> list[Array]:
-    """The tensors of the bill that one tensor of a checkpoint holds."""
-    mixer = model.layers[list(model.indices())[number]].mixer
-    match layout:
-        case "plain":
-            return [array]
-        case "blocks":  # one after the other
-            ends = np.cumsum([expected[name].shape[0] if name in expected else 0 for name in names])
-            return np.split(array, ends[:-1])
-        case "by_group":  # for each key head its query heads, the key, the value
-            groups = mixer.n_kv_heads  # type: ignore[union-attr]
-            widths = np.cumsum([expected[name].shape[0] // groups for name in names])
-            grouped = array.reshape(groups, -1, *array.shape[1:])
-            return [part.reshape(-1, *array.shape[1:]) for part in np.split(grouped, widths[:-1], axis=1)]
-        case "experts":
-            return _experts(model, number, len(names), array)
-
-
-def _experts(model: Architecture, number: int, parts: int, array: Array) -> list[Array]:
+def _experts(mixture: Any, parts: int, array: Array) -> Sequence[Array]:
     """[E, out, in], gate above up; gpt-oss stores [E, in, out] with gate and up in turns, Llama 4 side by side."""
-    mixture = model.layers[list(model.indices())[number]].feed_forward
     in_turns, by_columns = getattr(mixture, "activation", "") == "swiglu_oai", getattr(mixture, "scales_input", False)
     if array.ndim == 3 and (in_turns or by_columns):
         array = array.swapaxes(1, 2)
@@ -188,24 +165,13 @@ def _experts(model: Architecture, number: int, parts: int, array: Array) -> list
     return [array[:, 0::2], array[:, 1::2]] if in_turns else np.split(array, 2, axis=1)
 
 
-def _norms(model: Architecture, weights: Mapping[str, Array]) -> dict[str, str]:
-    """Name in the checkpoint -> name in the bill, of every norm that stands in a layer itself."""
-    found: dict[int, dict[str, list[tuple[str, str]]]] = {}
-    for source in weights:
-        layer = _LAYER.fullmatch(source)
-        stem, _, suffix = layer[2].partition(".") if layer is not None else ("", "", "")
-        if layer is not None and stem in NORMS:
-            found.setdefault(int(layer[1]), {}).setdefault(stem, []).append((source, suffix))
-    names = {}
-    order = list(model.order())
-    for number, stems in found.items():
-        ids = order[number].norm_ids() if number < len(order) else ()
-        in_order = sorted(stems, key=NORMS.index)
-        if len(ids) != len(in_order):
-            raise InputError(f"layer {number} has the norms {', '.join(in_order)}, and the contract says {len(ids)}")
-        for id, stem in zip(ids, in_order, strict=True):
-            names.update({source: f"layers.{number}.{id}.{suffix}" for source, suffix in stems[stem]})
-    return names
+def _norm_ids(layer: Layer) -> tuple[str, ...]:
+    """The norms of a layer in the order in which the data pass them, those of a branch with its own included."""
+    ids = layer.norm_ids()
+    if not isinstance(layer.feed_forward, DenseAndMixture):
+        return ids
+    own = [f"feed_forward.{part}{end}" for part in ("dense", "mixture") for end in ("_norm", "_output_norm")]
+    return (*ids[:2], *own, *ids[2:])
 
 
 def _is_conv1d(model: Architecture, weights: Mapping[str, Array]) -> bool:

@@ -1,6 +1,7 @@
 """Attention and feed-forward once more, one token and one head at a time, in float64: slow, plain, and of its own.
 
-It reads the contract's fields and the weights, and shares nothing with the forwards but the frequencies of rotary embedding.
+It reads the contract's fields and the weights, and shares nothing with the forwards but the frequencies of rotary
+embedding.
 What a forward gets wrong in every way of running it, such as a dropped scale or a wrong head, shows against this.
 """
 
@@ -25,10 +26,10 @@ Weights = Callable[[str], Array]
 """A part's tensor by its id; None where it has none of that id."""
 
 
-def output(branch: Any, x: Array, w: Weights, owner: Weights | None = None) -> Array | None:
-    """What a branch gives on [S, D], or None for a kind that is not written here. `owner` has the keys that it reads."""
+def output(branch: Any, x: Array, w: Weights, owner: Weights) -> Array | None:
+    """What a branch gives on [S, D], or None for a kind not written here. `owner` has the keys that it reads."""
     if type(branch) is DenseAttention:
-        return _dense(branch, x, w, owner or w)
+        return _dense(branch, x, w, owner)
     if type(branch) is LatentAttention:
         return _latent(branch, x, w)
     if type(branch) is FeedForward and branch.activation != "xielu":
@@ -143,7 +144,9 @@ def _dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
 def _latent(m: LatentAttention, x: Array, w: Weights) -> Array:
     length, last, n = len(x), len(x) - 1, m.nope_head_dim
     scaling = m.position.scaling if isinstance(m.position, Rope) else None
-    scale = (n + m.rope_head_dim) ** -0.5 * (1 if scaling is None else scaling.score_scale) if m.scale is None else m.scale
+    scale = (
+        (n + m.rope_head_dim) ** -0.5 * (1 if scaling is None else scaling.score_scale) if m.scale is None else m.scale
+    )
     up = w("kv_b.weight").reshape(m.n_heads, n + m.v_head_dim, m.kv_lora_rank)
     queries, keys, values = [], [], []
     for p, row in enumerate(x):

@@ -68,7 +68,9 @@ def shown(value: Any) -> str:
     """A figure in short: counts with their separators, differences with two digits."""
     if isinstance(value, float):
         return f"{value:.1e}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else "" if value is None else str(value)
+    return (
+        f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else "" if value is None else str(value)
+    )
 
 
 def difference(a: Array, b: Array) -> float:

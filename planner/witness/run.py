@@ -55,8 +55,11 @@ def context(
 
 @dataclass(frozen=True, slots=True)
 class PartRun:
-    """A `Run`. `path` is the part's in the bill, `place` that of this very layer (`places.placed`), `prefix` what stands
-    before its ids, `once` the block whose tensors are stored once, `index` an expert, `terms` what `plus` adds."""
+    """A `Run`: `path` is the part's in the bill, `place` that of this very layer (`places.placed`).
+
+    `prefix` stands before its ids; `once` is the block whose tensors are stored once, `index` an expert, `terms` what
+    `plus` adds.
+    """
 
     context: Context
     path: str = ""
@@ -192,4 +195,3 @@ class PartRun:
         at_hand = int(rule.at_hand(self.step.past, self.step.new))
         end = at_hand if isinstance(rule, Strided) else self.step.past + self.step.new
         return np.arange(end - at_hand, end)
-

@@ -1,9 +1,10 @@
 """Any contract made small, its structure kept, so that a laptop runs it in a second.
 
-Every kind of layer stays, in its order, at most two of each; every flag, scale, norm and rule stays. Widths and counts shrink
-by `RUNGS`: the smallest value of a field in a contract becomes the first rung, the next larger one the next, so that what
-differs between two kinds of layer still does. What belongs together is kept together: query heads to a key head, experts to
-a group, rotary width to head.
+Every kind of layer stays, in its order, at most two of each; every flag, scale, norm and rule stays. Widths and counts
+shrink
+by `RUNGS`: the smallest value of a field in a contract becomes the first rung, the next larger one the next, so that
+what differs between two kinds of layer still does. What belongs together is kept together: query heads to a key head,
+experts to a group, rotary width to head.
 """
 
 from __future__ import annotations
@@ -86,7 +87,12 @@ class Scaled:
 
 def scaled_down(model: Architecture, *, every_layer: bool = False) -> Scaled:
     """The contract made small, in float32; with `every_layer` its depth stays."""
-    fields = {"stated_parameters": None, "weights": "fp32", "kv": "fp32", **({} if every_layer else _fewer_layers(model))}
+    fields = {
+        "stated_parameters": None,
+        "weights": "fp32",
+        "kv": "fp32",
+        **({} if every_layer else _fewer_layers(model)),
+    }
     shrinking = _Shrinking(model)
     small = shrinking.part(dataclasses.replace(model, **fields))
     rows = small.embedding.learned_positions
@@ -181,7 +187,8 @@ def _narrower(rope: Rope, width: int | None, turned: int) -> Rope:
     scaling = rope.scaling
     if isinstance(scaling, LongRope):
         lists = ("short_factors", "long_factors")
-        scaling = dataclasses.replace(scaling, **{name: _thinned(getattr(scaling, name), turned // 2) for name in lists})
+        thinned: dict[str, Any] = {name: _thinned(getattr(scaling, name), turned // 2) for name in lists}
+        scaling = dataclasses.replace(scaling, **thinned)
     return dataclasses.replace(rope, width=width, scaling=scaling)
 
 

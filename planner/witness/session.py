@@ -22,7 +22,7 @@ from planner.witness.run import PartRun, context
 class Witness:
     """A decoder with its weights, under the names of a checkpoint or of the bill."""
 
-    def __init__(self, model: Architecture, weights: Mapping[str, Any], dtype: type = np.float32) -> None:
+    def __init__(self, model: Architecture, weights: Mapping[str, Any], dtype: Any = np.float32) -> None:
         self.model = model
         arrays = adopt(model, {name: np.asarray(array) for name, array in weights.items()})
         self.weights = {name: a.astype(dtype) if a.dtype.kind == "f" else a for name, a in arrays.items()}
@@ -55,8 +55,9 @@ class Witness:
     ) -> PartRun:
         """A pass over new tokens [S], of which the last `emitted` (None: all) give logits, as the forwards see it.
 
-        `documents` are the lengths of all documents packed into the sequence, `prefix` the positions that see each other
-        both ways, `offset` the position of the sequence's first token, `block` the keys that a softmax takes at a time.
+        `documents` are the lengths of all documents packed into the sequence, `prefix` the positions that see each
+        other both ways, `offset` the position of the sequence's first token, `block` the keys that a softmax takes at a
+        time.
         """
         tokens = np.asarray(tokens)
         if tokens.ndim != 1 or tokens.size == 0 or tokens.dtype.kind not in "iu":
@@ -111,7 +112,7 @@ def runs(mask: Array) -> tuple[int, ...]:
 
 
 def random_weights(model: Architecture, seed: int = 0) -> dict[str, Array]:
-    """Random arrays for every tensor of the bill: matrices that keep the size of what they multiply, vectors near 0 or 1."""
+    """Random arrays for every tensor of the bill: matrices that keep the size of their input, vectors near 0 or 1."""
     random = np.random.default_rng(seed)
     weights = {}
     for name, tensor in stored(model).items():

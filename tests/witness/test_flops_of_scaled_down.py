@@ -1,15 +1,14 @@
 """Metered FLOPs against a framework's own counter on small configs, to the last FLOP.
 
-The rows of `flops_scaled_down.jsonl.gz` were counted by torch's FlopCounterMode (transformers 5.24, eager, on the CPU and on
-meta). In our words its convention is attention ``square``, MLA ``reexpanded``, logits ``all``. Where it counts something
-else, the reason has a name here, and the difference is computed from it.
+The rows of `flops_scaled_down.jsonl.gz` were counted by torch's FlopCounterMode (transformers 5.24, eager, on the CPU
+and on meta). In our words its convention is attention ``square``, MLA ``reexpanded``, logits ``all``. Where it counts
+something else, the reason has a name here, and the difference is computed from it.
 """
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.witness.builders import jsonl
 
 from planner import bill
 from planner.bill import Pass
@@ -18,6 +17,7 @@ from planner.components.mixture import Mixture
 from planner.sources.config_json import read_config
 from planner.witness import Meter, Witness, random_weights
 from planner.witness.places import stored
+from tests.witness.builders import jsonl
 
 ROWS = jsonl("flops_scaled_down.jsonl.gz")
 STATES = {row["key"] for row in ROWS if any("own" in run for run in row["runs"])}
@@ -69,7 +69,6 @@ def with_all_experts(layer):
     if not isinstance(layer.feed_forward, Mixture):
         return layer
     return replace(layer, feed_forward=replace(layer.feed_forward, top_k=layer.feed_forward.n_experts))
-
 
 
 # What that program does instead: it keeps the whole cache of GPT-Neo's local layers, and sends every token to every

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from tests.witness.builders import fixture, fixture_names
 
 from planner import witness
+from tests.witness.builders import fixture, fixture_names
 
 
 @pytest.mark.parametrize("name", fixture_names())
