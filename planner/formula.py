@@ -142,7 +142,8 @@ class Formula:
     def describe(self) -> str:
         """Say in a few lines of text what is calculated from what, in which unit, where it holds and who says so."""
         width = max(map(len, self.words))
-        rows = [f"  {q.word:<{width}}  {q.meaning}{_in(q.unit)}" for q in self.quantities]
+        letters = max(len(q.letter) for q in self.quantities)
+        rows = [f"  {q.word:<{width}}  {q.letter:<{letters}}  {q.meaning}{_in(q.unit)}" for q in self.quantities]
         return "\n".join([f"{self.name}{_in(self.unit)}: {self.summary}", *self._lines(rows)])
 
     def to_frame(self) -> Any:
@@ -153,7 +154,7 @@ class Formula:
 
     def _lines(self, rows: list[str]) -> list[str]:
         held = [f"  holds for: {self.validity}"] if self.validity else []
-        return [f"  {self.excel}", *rows, *held, f"  source: {self.citation}"]
+        return [f"  LaTeX: {self.latex}", f"  Excel: {self.excel}", *rows, *held, f"  source: {self.citation}"]
 
     def _bound(self, args: tuple[Value, ...], named: dict[str, Value]) -> dict[str, Value]:
         if len(args) > len(self.words):

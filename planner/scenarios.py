@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from planner.arithmetic import word
+from planner.arithmetic import is_symbolic, plain, word
 from planner.cases import Cases, Texts, as_axis
 from planner.columns import compile_columns
 from planner.contract import Architecture
@@ -267,6 +268,10 @@ def _load(asked: Mapping[str, Any]) -> Load:
         raise UsageError("isl and osl belong together: tokens in and tokens out of one request")
     if "isl" in asked and "context" in asked:
         raise UsageError("give either context or isl and osl; a request leaves isl + osl - 1 positions in the cache")
+    for name in ("context", "batch", "isl", "osl"):
+        value = plain(asked.get(name, 1))
+        if not is_symbolic(value) and not (isinstance(value, numbers.Integral) and value >= 1 and value is not True):
+            raise UsageError(f"{name} = {value!r} is not a whole number of at least 1")
     return Load(**asked)
 
 

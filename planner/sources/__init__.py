@@ -24,6 +24,7 @@ from planner.spec import shown
 from planner.storage import weight_format
 
 SUFFIXES = (".toml", ".json")
+MAX_PLACE = 200  # characters of a path in an error: its end says more than its beginning
 
 __all__ = ["Loaded", "load", "read", "read_text"]
 
@@ -66,7 +67,7 @@ def read_text(text: str, source: str) -> Loaded:
 
 def _read_path(path: Path) -> Loaded:
     """A file by its ending, or a folder by its config.json; readers of checkpoint headers belong here."""
-    place = shown(os.fspath(path)).strip("'\"")
+    place = "".join(c if c.isprintable() else "?" for c in os.fspath(path)[-MAX_PLACE:])
     if os.path.isdir(path):
         if not os.path.isfile(path / "config.json"):
             raise InputError(f"{place}: a folder without a config.json")

@@ -61,7 +61,11 @@ class Adopted:
     def role(self, roles: Sequence[Role], name: str, array: Array, source: str, number: int | None = None) -> None:
         """Take in a tensor by its role; outside the layers a role ends the name, whatever stands before it."""
         for role in roles:
-            match = role.pattern.fullmatch(name) if number is not None else re.search(f"(?:^|\\.){role.pattern.pattern}$", name)
+            match = (
+                role.pattern.fullmatch(name)
+                if number is not None
+                else re.search(f"(?:^|\\.){role.pattern.pattern}$", name)
+            )
             targets = [self.place(match.expand(target), number) for target in role.targets] if match else []
             if match is None or (number is not None and not any(target in self.expected for target in targets)):
                 continue
@@ -129,7 +133,9 @@ class Adopted:
             ids = _norm_ids(self.layers[number]) if number < len(self.layers) else ()
             in_order = sorted(stems, key=NORMS.index)
             if len(ids) != len(in_order):
-                raise InputError(f"layer {number} has the norms {', '.join(in_order)}, and the contract says {len(ids)}")
+                raise InputError(
+                    f"layer {number} has the norms {', '.join(in_order)}, and the contract says {len(ids)}"
+                )
             for id, stem in zip(ids, in_order, strict=True):
                 names.update({source: f"layers.{number}.{id}.{suffix}" for source, suffix in stems[stem]})
         return names

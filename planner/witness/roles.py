@@ -52,6 +52,7 @@ ATTENTION.(?:o_proj|out_proj|dense|c_proj)                         plain     mix
 ATTENTION.query_key_value                                          by_group  mixer.q mixer.k mixer.v
 attn.qkv_proj                                                      by_shard  mixer.q mixer.v mixer.k
 ATTENTION.(?:c_attn|Wqkv|qkv_proj)                                 blocks    mixer.q mixer.k mixer.v
+self_attn.qkv_proj                                                 plain     mixer.qkv
 self_attention.kv_proj                                             blocks    mixer.k mixer.v
 ATTENTION.(q|k)_(?:layer)?norm                                     plain     mixer.\1_norm
 ATTENTION.(q)uery_layernorm                                        plain     mixer.\1_norm
@@ -118,6 +119,7 @@ ffn.experts.mlp.w2!                                                columns   fee
 mlp.input_linear                                    experts  feed_forward.experts.gate feed_forward.experts.up
 mlp.output_linear                                                  experts   feed_forward.experts.down
 mlp.bias!                                                          plain     feed_forward.output_bias
+mlp.(gate|up|down)_proj                                            plain     feed_forward.dense.\1
 router.scale!                                                      plain     feed_forward.router.norm.weight
 router.per_expert_scale!                                           plain     feed_forward.router.expert_scale
 router.proj                                                        plain     feed_forward.router

@@ -98,8 +98,9 @@ def positions_go_on_across_documents(patch):
 @fault("gpt2", "positions end with their table")
 def positions_wrap_around_the_table(patch):
     right = run.PartRun.rows
-    patch.setattr(run.PartRun, "rows", lambda self, id, i: right(self, id, i %
-    len(self.context.weights[self.name(id)])))
+    patch.setattr(
+        run.PartRun, "rows", lambda self, id, i: right(self, id, i % len(self.context.weights[self.name(id)]))
+    )
 
 
 @fault("llama-3.1-8b", "decode token by token", "prefill in chunks", "ragged batch")
@@ -232,8 +233,9 @@ def gate_and_up_are_swapped(patch):
 @fault("gemma-3n-e2b", "attention as the reference")
 def shared_keys_come_from_the_wrong_layer(patch):
     right = run.PartRun._cached
-    patch.setattr(run.PartRun, "_cached", lambda self, id: "layers.0.mixer." + id[-1] if id[0] == "/" else right(self,
-    id))
+    patch.setattr(
+        run.PartRun, "_cached", lambda self, id: "layers.0.mixer." + id[-1] if id[0] == "/" else right(self, id)
+    )
 
 
 @fault("llama-3.1-8b", "FLOPs of prefill")

@@ -1,0 +1,174 @@
+"""The command line as its users type it: data on standard output, notes beside it, one sentence for bad input."""
+
+import io
+import json
+
+import pytest
+
+from planner.cli import main
+
+
+def run(capsys, *argv, stdin=None, monkeypatch=None):
+    if stdin is not None:
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+    try:
+        status = main([str(a) for a in argv])
+    except SystemExit as stop:  # argparse ends the process itself
+        status = stop.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def rows(capsys, *argv):
+    status, out, _ = run(capsys, *argv, "--json")
+    assert status == 0
+    return json.loads(out)["rows"]
+
+
+def test_compare_without_names_shows_the_comparison_set(capsys):
+    status, out, err = run(capsys, "compare")
+    assert status == 0
+    for figure in ("524,288 B", "62.5 GiB", "26,702.9", "854,492.2", "4.395 GiB"):
+        assert figure in out
+    assert "assumed: context = 128,000" in err
+
+
+def test_json_has_the_names_of_the_frame_and_says_what_was_assumed(capsys):
+    _, out, _ = run(capsys, "compare", "llama-3.1-8b", "--context", "128Ki", "--json")
+    document = json.loads(out)
+    assert document["schema"] == 1
+    assert document["command"] == "compare"
+    assert document["assumed"] == {
+        "batch": 1,
+        "attention": "causal",
+        "logits": "last",
+        "mla": "auto",
+        "weights": "bf16",
+        "kv": "bf16",
+    }
+    (row,) = document["rows"]
+    assert row["parameters"] == 8_030_261_248
+    assert row["cache_bytes"] == 131_072 * 131_072
+
+
+def test_an_edit_changes_the_contract(capsys):
+    (row,) = rows(capsys, "compare", "gqa-8", "--set", "layers[0].mixer.n_kv_heads=4")
+    assert row["cache_bytes_per_token"] == 65_536
+
+
+def test_a_model_comes_from_standard_input(capsys, monkeypatch):
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config |= {"intermediate_size": 96, "vocab_size": 50, "max_position_embeddings": 128}
+    status, out, _ = run(
+        capsys, "compare", "-", "--context", "100", "--csv", stdin=json.dumps(config), monkeypatch=monkeypatch
+    )
+    assert status == 0
+    assert out.splitlines()[1].startswith("llama,")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "md", "parquet"])
+def test_a_sweep_goes_to_a_file(capsys, tmp_path, suffix):
+    path = tmp_path / f"out.{suffix}"
+    status, out, _ = run(capsys, "sweep", "gqa-8", "--context", "1k,2k", "--axis", "n_kv_heads=1,8", "-o", path)
+    assert (status, out) == (0, "")
+    if suffix == "parquet":
+        import pandas
+
+        assert len(pandas.read_parquet(path)) == 4
+    else:
+        assert path.read_text("utf-8").count("gqa-8") == 4
+
+
+def test_text_that_a_spreadsheet_would_run_stays_text(capsys, tmp_path):
+    path = tmp_path / "evil.toml"
+    main(["contract", "mha", "--toml"])
+    path.write_text(capsys.readouterr().out.replace('"mha"', '"=1+1"'), "utf-8")
+    _, out, _ = run(capsys, "compare", path, "--csv")
+    assert out.splitlines()[1].startswith("'=1+1,")
+
+
+def test_show_holds_the_bill_to_the_published_figure(capsys):
+    status, out, err = run(capsys, "show", "gpt2")
+    assert status == 0
+    assert "= total" in out
+    assert "published 124,439,808, counted 124,439,808: equal" in err
+
+
+def test_the_other_tables(capsys):
+    assert any(row["name"] == "deepseek-v3" for row in rows(capsys, "models", "--min-params", "500G"))
+    assert {row["path"]: row for row in rows(capsys, "diff", "mha", "mqa")}["layers[0].mixer.n_kv_heads"]["mqa"] == "1"
+    assert len(rows(capsys, "formulas")) >= 30
+    status, out, _ = run(capsys, "formulas", "kv_payload")
+    assert status == 0
+    for text in ("n_kv_heads", "[B]", "GQA", "2 L B S H_{kv} d_h b_{kv}"):
+        assert text in out
+
+
+def test_verify_ends_with_its_verdict(capsys):
+    status, out, _ = run(capsys, "verify", "mqa")
+    assert status == 0
+    assert "FLOPs of a decode step" in out
+
+
+GARBAGE = "x" * 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "sentence"),
+    [
+        (["compare", "llama-3.1-8x"], 2, "did you mean 'llama-3.1-8b'?"),
+        (["compare", "--kv", "bf61"], 2, "unknown cache format 'bf61'; did you mean 'bf16'?"),
+        (["compare", "--context", "0"], 2, "context"),
+        (["compare", "--context", "-5"], 3, "--context: '-5' is negative"),
+        (["compare", "--context", "nan"], 3, "--context: 'nan' is not a number"),
+        (["compare", "--context", "1e999"], 3, "--context"),
+        (["compare", "--context", "128K"], 3, "unknown unit 'K'"),
+        (["compare", "--batch", "1.5"], 3, "--batch: '1.5' is not whole"),
+        (["compare", "mha", "--set", "n_kv_heads=7"], 3, "n_kv_heads = 7 does not divide n_heads = 32"),
+        (["compare", "mha", "--set", "n_heads=7.5"], 3, "n_heads = 7.5 is not a whole number"),
+        (["compare", "mha", "--set", "n_kv_head=7"], 3, "did you mean 'n_kv_heads'?"),
+        (["compare", "mha", "--set", "n_kv_heads"], 2, "is not PATH=VALUE"),
+        (["compare", "mha", "--set", "__class__=7"], 3, "unknown field"),
+        (["compare", "--attention", "dense"], 2, "attention = 'dense' is none of causal, square"),
+        (["formulas", "kv_payloads"], 2, "did you mean 'kv_payload'?"),
+        (["sweep", "mha", "-o", "out.xls"], 2, "the suffix is none of"),
+        (["compare", "no/such/config.json"], 3, "no such file"),
+    ],
+)
+def test_bad_input_gets_one_sentence(capsys, argv, status, sentence):
+    found, out, err = run(capsys, *argv)
+    assert (found, out) == (status, "")
+    assert sentence in err
+    assert "Traceback" not in err
+    assert len([line for line in err.splitlines() if line.startswith("planner: ")]) == 1
+
+
+@pytest.mark.parametrize("suffix", ["toml", "json"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"model_type": "llama", "hidden_size": NaN}',
+        '{"model_type": "llama", "hidden_size": 1e999}',
+        '{"model_type": "nope"}',
+        '{"model_type": "llama", "hidden_size": "4096"}',
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "a = " + "[" * 100_000,
+        "name = 'x'\nlayers = 3",
+        "name = 'x'\nvocab_size = -1\nd_model = 2\nlayers = []",
+        GARBAGE,
+        "\x00\x01",
+    ],
+    ids=range(13),
+)
+def test_files_that_are_no_contract(capsys, tmp_path, suffix, text):
+    path = tmp_path / f"bad.{suffix}"
+    path.write_text(text, "utf-8")
+    found, out, err = run(capsys, "compare", path)
+    assert found in (2, 3)
+    assert out == ""
+    assert "bad" in err
+    assert "Traceback" not in err
+    assert len(err) < 3000
