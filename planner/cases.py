@@ -31,24 +31,33 @@ class Cases:
     order: tuple[str, ...]
 
     @classmethod
-    def grid(cls, axes: Mapping[str, list[Any]]) -> Cases:
+    def grid(cls, axes: Mapping[str, Sequence[Any]]) -> Cases:
         """All combinations. Choices vary slowest, so that the rows of one group stand together."""
-        rows = math.prod(map(len, axes.values()))
-        codes, inner = {}, rows
+        rows = inner = math.prod(map(len, axes.values()))
+        numbers, choices = {}, {}
         for name in sorted(axes, key=lambda name: is_numeric(axes[name])):
-            size = len(axes[name])
+            values, size = axes[name], len(axes[name])
             inner //= size
-            codes[name] = np.tile(np.repeat(np.arange(size), inner), rows // (inner * size))
-        return cls._coded(axes, rows, codes)
+            numeric = is_numeric(values)
+            column = np.tile(np.repeat(values if numeric else np.arange(size), inner), rows // (inner * size))
+            if numeric:
+                numbers[name] = column
+            else:
+                choices[name] = (list(values), column)
+        return cls(rows, numbers, choices, tuple(axes))
 
     @classmethod
-    def zipped(cls, axes: Mapping[str, list[Any]]) -> Cases:
+    def zipped(cls, axes: Mapping[str, Sequence[Any]]) -> Cases:
         """The first values of all axes, the second, and so on; an axis of one value keeps it."""
         lengths = {len(values) for values in axes.values() if len(values) != 1}
         if len(lengths) > 1:
             raise UsageError(f"axes of {' and '.join(map(str, sorted(lengths)))} values cannot be zipped")
         rows = lengths.pop() if lengths else 1
-        return cls._coded(axes, rows, {name: np.resize(np.arange(len(v)), rows) for name, v in axes.items()})
+        places = {name: np.resize(np.arange(len(values)), rows) for name, values in axes.items()}
+        numeric = {name: values for name, values in axes.items() if is_numeric(values)}
+        numbers = {name: np.asarray(values)[places[name]] for name, values in numeric.items()}
+        choices = {name: (list(axes[name]), places[name]) for name in axes if name not in numeric}
+        return cls(rows, numbers, choices, tuple(axes))
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame) -> Cases:
@@ -61,13 +70,6 @@ class Cases:
                 codes, values = pd.factorize(column, use_na_sentinel=False)
                 choices[str(name)] = ([None if pd.isna(value) else value for value in values], codes)
         return cls(len(frame), numbers, choices, tuple(map(str, frame.columns)))
-
-    @classmethod
-    def _coded(cls, axes: Mapping[str, list[Any]], rows: int, codes: Mapping[str, Any]) -> Cases:
-        numeric = {name for name, values in axes.items() if is_numeric(values)}
-        numbers = {name: np.asarray(axes[name])[codes[name]] for name in axes if name in numeric}
-        choices = {name: (list(axes[name]), codes[name]) for name in axes if name not in numeric}
-        return cls(rows, numbers, choices, tuple(axes))
 
     def groups(self) -> Iterator[tuple[Rows, dict[str, Any]]]:
         """(rows, axis -> value) of each combination of choices that occurs."""
@@ -96,14 +98,16 @@ class Cases:
 
 def is_numeric(values: Sequence[Any]) -> bool:
     """Whether an axis holds numbers and nothing else."""
+    if isinstance(values, np.ndarray):
+        return values.dtype.kind in "iuf"
     return all(isinstance(v, (int, float, np.number)) and not isinstance(v, bool) for v in values)
 
 
-def as_axis(values: Any) -> list[Any]:
-    """One value or many, as a list."""
+def as_axis(values: Any) -> Any:
+    """One value or many, as a list, or as the array they are."""
     if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
         return [values]
-    return list(values)
+    return values if isinstance(values, np.ndarray) else list(values)
 
 
 def categorical(values: Sequence[Any], codes: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -176,7 +175,7 @@ def _cases(models: Any, how: str, cases: pd.DataFrame | None, axes: Mapping[str,
         return replace(table, choices={**table.choices, "name": (chosen, codes)}, order=order)
     given = {"name": _models(models), **{name: as_axis(values) for name, values in axes.items()}}
     for name, values in given.items():
-        if not values:
+        if len(values) == 0:
             raise UsageError(f"{name}: an axis needs at least one value")
     if how not in ("grid", "zip"):
         raise UsageError(f"how = {how!r} is none of grid, zip")
@@ -236,7 +235,9 @@ def _checks(
     """(rows that hold, sentence, row -> what the sentence shows) of every rule about swept numbers."""
     for name, column in columns.items():
         if name in LOAD_AXES:
-            held = (column >= 1) & (column % 1 == 0)
+            held = column >= 1
+            if column.dtype.kind == "f":
+                held &= column % 1 == 0
             yield held, f"{name} = {{value}} is not a whole number of at least 1", _showing(value=column)
     if paths:
         swept = edit(architecture, {path: np.asarray(columns[path], float) for path in paths})
@@ -270,7 +271,7 @@ def _load(asked: Mapping[str, Any]) -> Load:
         raise UsageError("give either context or isl and osl; a request leaves isl + osl - 1 positions in the cache")
     for name in ("context", "batch", "isl", "osl"):
         value = plain(asked.get(name, 1))
-        if not is_symbolic(value) and not (isinstance(value, numbers.Integral) and value >= 1 and value is not True):
+        if not is_symbolic(value) and (type(value) is not int or value < 1):
             raise UsageError(f"{name} = {value!r} is not a whole number of at least 1")
     return Load(**asked)
 

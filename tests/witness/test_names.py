@@ -6,7 +6,6 @@ The rows of `checkpoint_names.jsonl.gz` list names and shapes of every kind of l
 
 import numpy as np
 import pytest
-from tests.witness.builders import attention, decoder, fixture, jsonl, layer, tokens
 
 from planner import witness
 from planner.components.mixture import Mixture
@@ -15,6 +14,7 @@ from planner.sources.config_json import read_config
 from planner.witness.checks import held_to_checkpoint
 from planner.witness.names import adopt
 from planner.witness.places import shape, stored
+from tests.witness.builders import attention, decoder, fixture, jsonl, layer, tokens
 
 ROWS = jsonl("checkpoint_names.jsonl.gz")
 
