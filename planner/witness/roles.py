@@ -103,8 +103,7 @@ FEED_FORWARD.(?:gate|router|gate.wg|router.layer)                  plain     fee
 FEED_FORWARD.(?:gate.)?e_score_correction_bias!                    plain     feed_forward.router.correction
 mlp.gate.moe_statics.e_score_correction_bias!                      flat      feed_forward.router.correction
 feed_forward.expert_bias!                                          plain     feed_forward.router.correction
-FEED_FORWARD.experts.gate_up_proj!                  experts  feed_forward.experts.gate.weight
-feed_forward.experts.up.weight
+FEED_FORWARD.experts.gate_up_proj!  experts  feed_forward.experts.gate.weight feed_forward.experts.up.weight
 FEED_FORWARD.experts.gate_up_proj_bias!             experts  feed_forward.experts.gate.bias feed_forward.experts.up.bias
 FEED_FORWARD.experts.(up|down)_proj!                               experts   feed_forward.experts.\1.weight
 FEED_FORWARD.experts.(up|down)_proj_bias!                          experts   feed_forward.experts.\1.bias
@@ -126,8 +125,7 @@ mlp.(gate|up|down)_proj                                            plain     fee
 router.scale!                                                      plain     feed_forward.router.norm.weight
 router.per_expert_scale!                                           plain     feed_forward.router.expert_scale
 router.proj                                                        plain     feed_forward.router
-experts.gate_up_proj!                               experts  feed_forward.experts.gate.weight
-feed_forward.experts.up.weight
+experts.gate_up_proj!  experts  feed_forward.experts.gate.weight feed_forward.experts.up.weight
 experts.down_proj!                                                 experts   feed_forward.experts.down.weight
 
 altup.correct_output_scale!                                        plain     streams.output_scale

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.witness.builders import attention, decoder, feed_forward, latent, layer, tokens
 
 import planner
 from planner import bill, rules
@@ -12,6 +11,7 @@ from planner.components.mixture import Mixture
 from planner.components.position import Alibi
 from planner.errors import UsageError
 from planner.witness import Meter, Witness, logits, random_weights
+from tests.witness.builders import attention, decoder, feed_forward, latent, layer, tokens
 
 RULES = [
     rules.Causal(),
@@ -161,8 +161,7 @@ def test_expanded_heads_are_not_in_a_latent_cache():
     witness = run(decoder(layer(latent())))
     cache = witness.cache()
     witness.forward(tokens(3), cache)
-    with pytest.raises(UsageError, match="expanded needs the past heads, and the cache holds the latent; take
-    reexpanded"):
+    with pytest.raises(UsageError, match="expanded needs the past heads, and the cache holds the latent"):
         witness.forward([1], cache, mla="expanded")
 
 
@@ -171,8 +170,7 @@ def test_expanded_heads_are_not_in_a_latent_cache():
     [
         (lambda w: w.forward([]), "a sequence is a list of at least one token id"),
         (lambda w: w.forward([61]), "token ids go from 0 to 60, not to 61"),
-        (lambda w: w.forward([1, 2, 3], documents=(1, 1)), r"documents = \(1, 1\) are fewer positions than 0 past \+ 3
-        new"),
+        (lambda w: w.forward([1, 2, 3], documents=(1, 1)), r"documents = \(1, 1\) are fewer positions than 0 past"),
         (lambda w: w.forward([1], prefix=1, documents=(1,)), "either a bidirectional prefix or packed documents"),
     ],
 )
