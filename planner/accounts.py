@@ -26,9 +26,8 @@ def parameters(
     """Parameters that a checkpoint stores, router buffers included, as published totals have them.
 
     `active`: those that one token uses, routed experts times k/E and everything else whole; without `lookups` the
-    tables
-    that are only looked up are left out. `by` splits the total: by role a bias is a bias, by component it belongs to
-    its matrix. `modules` adds parts outside the body, such as multi-token prediction.
+    tables that are only looked up are left out. `by` splits the total: by role a bias is a bias, by component it
+    belongs to its matrix. `modules` adds parts outside the body, such as multi-token prediction.
 
     >>> import planner
     >>> planner.parameters(planner.load("mixtral-8x7b")), planner.parameters(planner.load("mixtral-8x7b"), active=True)

@@ -93,11 +93,9 @@ def sweep(
     """A row for each scenario, a column for each axis and figure, units in ``attrs["units"]``.
 
     Axes are the fields of `Load` (context, batch, isl and osl, weights, kv ...) and any contract field by its path,
-    each with
-    one value or a list: all combinations (`how` = ``grid``) or side by side (``zip``). `cases` is a table whose rows
-    are the
-    scenarios, with a column ``model`` where it has several. Figures are float64. A row that breaks a rule keeps its
-    place, its figures NaN and its `reason` filled.
+    each with one value or a list: all combinations (`how` = ``grid``) or side by side (``zip``). `cases` is a table
+    whose rows are the scenarios, with a column ``model`` where it has several. Figures are float64. A row that breaks
+    a rule keeps its place, its figures NaN and its `reason` filled.
 
     >>> frame = sweep("gqa-8", context=[1000, 2000], n_kv_heads=[8, 3])
     >>> frame[["context", "n_kv_heads", "cache_bytes", "reason"]].values.tolist()[1:3]

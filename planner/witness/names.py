@@ -1,11 +1,9 @@
 """Checkpoint tensor names -> the names of the bill: the same few roles under the names of many families.
 
 A name is a place (``model.layers.3.`` or ``transformer.h.3.``) and a role (``self_attn.q_proj.weight``); `roles` says
-which
-tensors of the bill a role holds. The norms of a layer have no telling names (what `post_attention_layernorm` stands
-before
-depends on the family), so they are taken in the order in which the data pass them, which is that of `Layer.norm_ids`.
-Nothing is guessed: what is missing, too much or of another shape is refused.
+which tensors of the bill a role holds. The norms of a layer have no telling names (what `post_attention_layernorm`
+stands before depends on the family), so they are taken in the order in which the data pass them, which is that of
+`Layer.norm_ids`. Nothing is guessed: what is missing, too much or of another shape is refused.
 """
 
 from __future__ import annotations

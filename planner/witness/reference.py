@@ -1,8 +1,8 @@
 """Attention and feed-forward once more, one token and one head at a time, in float64: slow, plain, and of its own.
 
 It reads the contract's fields and the weights, and shares nothing with the forwards but the frequencies of rotary
-embedding.
-What a forward gets wrong in every way of running it, such as a dropped scale or a wrong head, shows against this.
+embedding. What a forward gets wrong in every way of running it, such as a dropped scale or a wrong head, shows
+against this.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """What the tensors of a checkpoint are called, family by family, and which tensors of the bill they hold.
 
-A line is a role, how it is laid out, and the names in the bill. ``*`` is a number of several equal tensors (an expert,
-a
-head); ``(a|b)`` is either, and ``\\1`` repeats it. ``.weight`` or ``.bias`` follows on both sides, except in a role
-that ends
-with ``!``, which is the whole name.
+A line is a role, how it is laid out, and the names in the bill. ``*`` is a number of several equal tensors (an
+expert, a head); ``(a|b)`` is either, and ``\\1`` repeats it. ``.weight`` or ``.bias`` follows on both sides, except
+in a role that ends with ``!``, which is the whole name.
 
 =============  ============================================================================================
 layout         the tensor is

@@ -1,10 +1,9 @@
 """Any contract made small, its structure kept, so that a laptop runs it in a second.
 
-Every kind of layer stays, in its order, at most two of each; every flag, scale, norm and rule stays. Widths and counts
-shrink
-by `RUNGS`: the smallest value of a field in a contract becomes the first rung, the next larger one the next, so that
-what differs between two kinds of layer still does. What belongs together is kept together: query heads to a key head,
-experts to a group, rotary width to head.
+Every kind of layer stays, in its order, at most two of each; every flag, scale, norm and rule stays. Widths and
+counts shrink by `RUNGS`: the smallest value of a field in a contract becomes the first rung, the next larger one the
+next, so that what differs between two kinds of layer still does. What belongs together is kept together: query heads
+to a key head, experts to a group, rotary width to head.
 """
 
 from __future__ import annotations
