@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _MODULE_OF = {
     "Architecture": "contract",
     "PlannerError": "errors",
+    "ablate": "witness.ablate",
     "cache_bytes": "accounts",
     "compare": "scenarios",
     "diff": "editing",

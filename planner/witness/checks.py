@@ -11,16 +11,18 @@ from dataclasses import replace
 import numpy as np
 
 from planner import accounts, bill
+from planner.ablation import variants
 from planner.bill import Pass
 from planner.components.arrays import Array
 from planner.contract import Architecture
-from planner.errors import InputError, UsageError
+from planner.errors import InputError, PlannerError, UsageError
 from planner.witness.bench import Bench
 from planner.witness.meter import Meter
 from planner.witness.names import adopt
 from planner.witness.places import stored
 from planner.witness.report import SAME, TOLERANCE, Check, close, difference, exact, not_applicable
-from planner.witness.session import Witness
+from planner.witness.scaling import scaled_down
+from planner.witness.session import Witness, random_weights
 
 
 def parameters(bench: Bench) -> Iterator[Check]:
@@ -167,6 +169,24 @@ def positions(bench: Bench) -> Iterator[Check]:
     behind = bench.witness.forward(bench.tokens[9:], cached, offset=3)
     whole = bench.witness.forward(bench.tokens, offset=3)
     yield close("positions go on behind a cached prefix", behind, whole[9:])
+
+
+def equal_budget(bench: Bench) -> Iterator[Check]:
+    """(7) Variants with as many parameters: no other width of the feed-forward matches them better, and they run."""
+    try:
+        found = list(variants(bench.model, "mixer", ("mha", "mqa")))
+    except PlannerError as error:
+        yield not_applicable("variants have an equal budget", str(error))
+        return
+    largest = max(abs(variant.mismatch) for variant in found)
+    matched = all(2 * abs(variant.spent - variant.target) <= variant.step for variant in found)
+    yield Check("variants have an equal budget", matched, largest, "at most half a step of d_ff")
+    for variant in found:
+        small = scaled_down(variant.architecture).architecture
+        witness, meter = Witness(small, random_weights(small)), Meter()
+        witness.forward(bench.tokens % small.vocab_size, meter=meter)
+        expected = accounts.flops(small, new=bench.length, logits="all")
+        yield exact(f"FLOPs of {variant.name}", sum(meter.flops().values()), expected)
 
 
 def flops(bench: Bench) -> Iterator[Check]:

@@ -18,6 +18,7 @@ CHECKS = (
     checks.decoding,
     checks.cache,
     checks.positions,
+    checks.equal_budget,
     checks.flops,
 )
 

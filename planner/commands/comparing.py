@@ -1,0 +1,99 @@
+"""Commands that put decoders side by side: compare, sweep, diff."""
+
+from __future__ import annotations
+
+import argparse
+
+from planner.commands.options import (
+    MODEL,
+    Commands,
+    axis_values,
+    count,
+    edited,
+    emit,
+    given_load,
+    load_options,
+    note,
+    pair,
+    read_model,
+    say_assumed,
+)
+
+
+def register(commands: Commands) -> None:
+    """Add the commands of this module."""
+    sub = commands.add("compare", compare, "Compare decoders at one load; without names, MHA, GQA, MQA and MLA.")
+    sub.add_argument("models", nargs="*", metavar="MODEL", help=MODEL)
+    load_options(sub, many=False)
+    sub.add_argument("--derive", action="store_true", help="count the parameters of contracts that state theirs")
+
+    sub = commands.add("sweep", sweep, "A row for each combination of the axes.")
+    sub.add_argument("models", nargs="+", metavar="MODEL", help=MODEL)
+    load_options(sub, many=True)
+    sub.add_argument("--isl", help="tokens in of a request, instead of --context")
+    sub.add_argument("--osl", help="tokens out of a request")
+    sub.add_argument(
+        "--axis", dest="axes", metavar="PATH=V1,V2", action="append", default=[], help="a contract field as an axis"
+    )
+    sub.add_argument("--zip", action="store_true", help="axes side by side instead of all combinations")
+
+    sub = commands.add(
+        "diff", diff, "What differs between two contracts, and what it does to parameters, FLOPs and cache."
+    )
+    sub.add_argument("models", nargs=2, metavar="MODEL", help=MODEL)
+
+
+DIFF_CONTEXT = 1024
+
+
+def compare(args: argparse.Namespace) -> None:
+    from planner.scenarios import COMPARISON_SET
+    from planner.scenarios import compare as table
+
+    chosen = [edited(read_model(name), args.edits) for name in args.models or COMPARISON_SET]
+    frame = table(chosen, derive=args.derive, **given_load(args, numbers=count))
+    for column in ("warning", "reason"):
+        for name, text in zip(frame["name"], frame[column], strict=True):
+            if text:
+                note(f"{name}: {text}")
+    stated = frame.loc[frame["weights_basis"] == "stated", "name"]
+    if len(stated):
+        note(f"weight bytes and crossovers of {', '.join(stated)}: parameters as stated; --derive counts them")
+    if args.form == "table" and args.output is None:
+        frame = frame.drop(columns=["weights_basis", "warning", "reason"])
+    emit(args, frame, say_assumed(args, chosen))
+
+
+def sweep(args: argparse.Namespace) -> None:
+    from planner.scenarios import sweep as table
+
+    chosen = [edited(read_model(name), args.edits) for name in args.models]
+    axes = given_load(args, numbers=lambda text, place: [count(part, place) for part in text.split(",")])
+    axes |= {path: axis_values(text) for path, text in map(pair, args.axes)}
+    emit(args, table(chosen, how="zip" if args.zip else "grid", **axes), say_assumed(args, chosen))
+
+
+def diff(args: argparse.Namespace) -> None:
+    import pandas
+
+    from planner.editing import diff as differences
+    from planner.scenarios import compare as table
+
+    a, b = (read_model(name).architecture for name in args.models)
+    rows = [
+        {"path": path, a.name: str(left), b.name: str(right)}
+        for path, (left, right) in differences(a, b).items()
+        if path not in ("name", "title")
+    ]
+    figures = table([a, b], context=DIFF_CONTEXT, derive=True)
+    for name in (
+        "parameters",
+        "active_parameters",
+        "cache_bytes_per_token",
+        "cache_bytes",
+        "prefill_flops",
+        "decode_flops",
+    ):
+        left, right = figures[name]
+        rows.append({"path": f"= {name}", a.name: f"{left:,}", b.name: f"{right:,}"})
+    emit(args, pandas.DataFrame(rows), {"context": DIFF_CONTEXT})

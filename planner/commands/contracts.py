@@ -1,0 +1,122 @@
+"""Commands about one decoder and what is known of it: show, contract, verify, models, formulas."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from planner.commands.options import MODEL, Commands, count, edit_option, edited, emit, note, read_model
+
+
+def register(commands: Commands) -> None:
+    """Add the commands of this module."""
+    sub = commands.add("show", show, "The itemised bill of a decoder, with subtotals and the published figures.")
+    sub.add_argument("model", metavar="MODEL", help=MODEL)
+    edit_option(sub)
+
+    sub = commands.add(
+        "contract", contract, "The whole written contract of a decoder, and its block equations.", table=False
+    )
+    sub.add_argument("model", metavar="MODEL", help=MODEL)
+    sub.add_argument("--toml", action="store_true", help="as TOML that the planner reads back")
+    edit_option(sub)
+
+    sub = commands.add(
+        "verify", verify, "Run a decoder in NumPy, made small, and hold the counts to what was measured."
+    )
+    sub.add_argument("model", nargs="?", default="gqa-8", metavar="MODEL", help=MODEL)
+    sub.add_argument("--full", action="store_true", help="keep the depth and read longer sequences")
+
+    sub = commands.add("formulas", formulas, "The named formulas, or one of them with symbols, units and source.")
+    sub.add_argument("formula", nargs="?", metavar="NAME")
+
+    sub = commands.add("models", models, "The presets.")
+    sub.add_argument("--family", help="only presets of this family")
+    sub.add_argument("--min-params", help="only presets with at least so many parameters, such as 7G")
+    sub.add_argument("--max-params", help="only presets with at most so many parameters")
+
+
+def show(args: argparse.Namespace) -> None:
+    import pandas
+
+    from planner.accounts import itemise, parameters
+
+    loaded = read_model(args.model)
+    architecture = edited(loaded, args.edits)
+    frame = itemise(architecture)
+    total = parameters(architecture)
+    if args.form == "table" and args.output is None:
+        subtotals = [
+            {"path": f"= {key}", "parameters": n} for key, n in parameters(architecture, by="component").items()
+        ]
+        active = {"path": "= active per token", "parameters": parameters(architecture, active=True)}
+        frame = pandas.concat(
+            [
+                frame.drop(columns=["component"]),
+                pandas.DataFrame([*subtotals, active, {"path": "= total", "parameters": total}]),
+            ]
+        )
+        frame["parameters"] = [f"{n:,}" for n in frame["parameters"]]
+        frame["copies"] = ["" if pandas.isna(n) else f"{n:,.0f}" for n in frame["copies"]]
+    emit(args, frame, {})
+    for line in loaded.against_published(total) if not args.edits else ():
+        note(line)
+
+
+def contract(args: argparse.Namespace) -> None:
+    from planner.equations import contract_document
+    from planner.loading import to_toml
+
+    architecture = edited(read_model(args.model), args.edits)
+    sys.stdout.write(to_toml(architecture) if args.toml else contract_document(architecture))
+
+
+def verify(args: argparse.Namespace) -> int:
+    from planner.witness.verify import verify as run
+
+    report = run(read_model(args.model).architecture, args.full)
+    if args.form == "table" and args.output is None:
+        print(report)
+    else:
+        emit(args, report.to_frame(), {})
+    return 0 if report.passed else 1
+
+
+def models(args: argparse.Namespace) -> None:
+    from planner.sources.presets import catalogue
+
+    frame = catalogue()
+    if args.family is not None:
+        frame = frame[frame["family"] == args.family]
+    if args.min_params is not None:
+        frame = frame[frame["parameters"] >= count(args.min_params, "--min-params")]
+    if args.max_params is not None:
+        frame = frame[frame["parameters"] <= count(args.max_params, "--max-params")]
+    emit(args, frame, {})
+
+
+def formulas(args: argparse.Namespace) -> None:
+    import pandas
+
+    from planner.formula import formulas as registry
+
+    if args.formula is None:
+        rows = [
+            {
+                "name": name,
+                "unit": f.unit,
+                "meaning": f.summary,
+                "latex": f.latex,
+                "excel": f.excel,
+                "source": f.citation,
+            }
+            for name, f in registry.items()
+        ]
+        frame = pandas.DataFrame(rows)
+        emit(args, frame[["name", "unit", "meaning"]] if args.form == "table" and not args.output else frame, {})
+        return
+    chosen = registry[args.formula]
+    if args.form == "table" and args.output is None:
+        sys.stdout.write(f"{chosen.describe()}\n")
+    else:
+        emit(args, chosen.to_frame(), {})

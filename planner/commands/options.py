@@ -1,0 +1,152 @@
+"""What the commands share: options of a load, reading a model, saying what was assumed, printing.
+
+Data go to standard output, notes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import UsageError
+
+if TYPE_CHECKING:
+    from planner.sources import Loaded
+
+Command = Callable[[argparse.Namespace], int | None]
+
+MODEL = "a preset (planner models), a config.json or TOML file, a checkpoint folder, or - for standard input"
+
+
+class Commands:
+    """The commands of the parser; each module of this package adds its own."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(self, name: str, command: Command, text: str, *, table: bool = True) -> argparse.ArgumentParser:
+        """Add a command; with `table` it takes the output options that every table has."""
+        sub = self._subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(command=command, name=name)
+        if table:
+            forms = sub.add_mutually_exclusive_group()
+            for form in ("json", "csv", "md"):
+                forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=f"print as {form}")
+            sub.add_argument("-o", "--output", metavar="FILE", help="write to a .json, .csv, .md or .parquet file")
+            sub.set_defaults(form="table")
+        return sub
+
+
+def load_options(sub: argparse.ArgumentParser, many: bool) -> None:
+    """Add the options of a load; with `many`, each may have several values."""
+    several = ", several as 1k,2k,4k" if many else ""
+    sub.add_argument("--context", help=f"cached positions of a sequence: 128k = 128,000, 128Ki = 131,072{several}")
+    sub.add_argument("--batch", help=f"resident sequences{several}")
+    sub.add_argument("--kv", help="storage format of the cache (default: the contract's)")
+    sub.add_argument("--weights", help="storage format of the weights (default: the contract's)")
+    sub.add_argument("--attention", help="pairs counted: causal or square (default causal)")
+    sub.add_argument("--logits", help="positions with logits in a prefill: last or all (default last)")
+    sub.add_argument("--mla", help="latent attention: auto, expanded, absorbed or reexpanded (default auto)")
+    edit_option(sub)
+
+
+def edit_option(sub: argparse.ArgumentParser) -> None:
+    """Add ``--set PATH=VALUE``, which may come several times."""
+    sub.add_argument(
+        "--set", dest="edits", metavar="PATH=VALUE", action="append", default=[], help="edit a contract field"
+    )
+
+
+def note(text: str) -> None:
+    """Say something beside the data."""
+    print("".join(c if c.isprintable() else "?" for c in text), file=sys.stderr)
+
+
+def read_model(name: str) -> Loaded:
+    """Read a model from what its user named, and say what its reader noticed."""
+    from planner.sources import read, read_text
+
+    loaded = read_text(sys.stdin.read(), "standard input") if name == "-" else read(name)
+    for line in loaded.notes:
+        note(f"{loaded.architecture.name}: {line}")
+    return loaded
+
+
+def edited(loaded: Loaded, edits: Sequence[str]) -> Any:
+    """The contract with the edits of the command line, each checked."""
+    from planner.editing import edit
+
+    return edit(loaded.architecture, dict(map(pair, edits)))
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Split PATH=VALUE."""
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"{text!r} is not PATH=VALUE, such as layers[0].mixer.n_kv_heads=4")
+    return path.strip(), value.strip()
+
+
+def count(text: str, place: str) -> int:
+    """A number of positions or sequences as people write it."""
+    from planner.units import parse_count
+
+    return parse_count(text, place)
+
+
+def axis_values(text: str) -> list[Any]:
+    """The values of an axis: numbers where they read as numbers, else words."""
+    from planner.errors import InputError
+    from planner.units import parse_count
+
+    values: list[Any] = []
+    for part in text.split(","):
+        try:
+            values.append(parse_count(part))
+        except InputError:
+            values.append(part)
+    return values
+
+
+def given_load(args: argparse.Namespace, numbers: Callable[[str, str], Any]) -> dict[str, Any]:
+    """The options of the load that were given."""
+    given: dict[str, Any] = {}
+    for name in ("context", "batch", "isl", "osl"):
+        text = getattr(args, name, None)
+        if text is not None:
+            given[name] = numbers(text, f"--{name}")
+    for name in ("kv", "weights", "attention", "logits", "mla"):
+        text = getattr(args, name)
+        if text is not None:
+            given[name] = text.split(",") if name in ("kv", "weights") and args.name == "sweep" else text
+    return given
+
+
+def say_assumed(args: argparse.Namespace, chosen: Sequence[Any]) -> dict[str, Any]:
+    """What the user did not say and was taken for granted, said beside the data."""
+    from planner.summary import Load
+
+    default = Load()
+    assumed = {
+        name: getattr(default, name)
+        for name in ("context", "batch", "attention", "logits", "mla")
+        if getattr(args, name) is None and not (name == "context" and getattr(args, "isl", None) is not None)
+    }
+    for name in ("weights", "kv"):
+        if getattr(args, name) is None:
+            formats = {getattr(architecture, name) for architecture in chosen}
+            assumed[name] = formats.pop() if len(formats) == 1 else "each contract's own"
+    if assumed:
+        note(
+            "assumed: " + ", ".join(f"{k} = {v:,}" if isinstance(v, int) else f"{k} = {v}" for k, v in assumed.items())
+        )
+    return assumed
+
+
+def emit(args: argparse.Namespace, frame: Any, assumed: dict[str, Any]) -> None:
+    """Print the frame or write it to the file that was named."""
+    from planner import printing
+
+    printing.emit(frame, command=args.name, form=args.form, to=args.output, assumed=assumed)
