@@ -14,7 +14,7 @@ from planner.errors import UsageError
 from planner.rules import CAUSAL, Causal, Packed, Prefix
 
 Access = Literal["whole", "rows", "routed"]
-Shard = Literal["replicated", "column", "row", "vocabulary", "heads", "kv_heads", "experts"]
+Shard = Literal["replicated", "column", "row", "vocabulary", "heads", "kv_heads"]
 Domain = Literal["new", "emitted", "cached", "entries", "pass", "pairs"]
 
 
@@ -110,6 +110,7 @@ class Operation:
     elements: Any
     domain: Domain
     rule: Causal = CAUSAL
+    shard: Shard = "replicated"
 
 
 Entry = Tensor | Product | CacheEntry | Operation

@@ -74,7 +74,7 @@ class CompressedAttention(Mixer):
         products = (
             Product(f"{name}.{id}", macs, "pairs", "attention_core", (read,), rule) for id in ("scores", "values")
         )
-        return Bill.of(*products, Operation("softmax", self.n_heads, "pairs", rule))
+        return Bill.of(*products, Operation("softmax", self.n_heads, "pairs", rule, shard="heads"))
 
     def _grouped(self, id: str, n_in: Any, n_out: Any) -> Bill:
         """A block-diagonal matrix: each of o_groups reads its part of the input and gives its part of the output."""
@@ -113,9 +113,9 @@ class CompressedAttention(Mixer):
         width: Any = self.index_head_dim
         return Bill.of(
             self._compressor(d_model, width),
-            linear("q", self.q_lora_rank, heads * width, "attention", shard="heads"),
+            linear("q", self.q_lora_rank, heads * width, "attention"),
             linear("head_weights", d_model, heads, "attention"),
-            Product("scores", heads * width, "pairs", "attention_core", ("entries",), every, shard="heads"),
+            Product("scores", heads * width, "pairs", "attention_core", ("entries",), every),
             Operation("head_sum", heads, "pairs", every),
             Operation("top_k", 1, "pairs", every),
         )

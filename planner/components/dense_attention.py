@@ -87,13 +87,13 @@ class DenseAttention(Mixer):
             linear("q", d_model, heads * d_k + gate, "attention", bias=self.q_bias, shard="heads"),
             self._keys_and_values(d_model, d_v) if self.kv_source is None else None,
             self.output_norm.bill(heads * d_v, "output_norm") if self.output_norm is not None else None,
-            linear("o", heads * d_v, d_model if d_out is None else d_out, "attention", bias=self.o_bias, shard="heads"),
+            linear("o", heads * d_v, d_model if d_out is None else d_out, "attention", bias=self.o_bias, shard="row"),
             self._head_norm("q_norm", heads),
             self._head_norm("k_norm", kv_heads) if self.kv_source is None else None,
             Tensor("sinks", (heads,), "attention", "attention", shard="heads") if self.sinks else None,
             Product("scores", heads * d_k, "pairs", "attention_core", (f"{owner}k",), self.rule, shard="heads"),
             Product("values", heads * d_v, "pairs", "attention_core", (f"{owner}v",), self.rule, shard="heads"),
-            Operation("softmax", heads, "pairs", self.rule),
+            Operation("softmax", heads, "pairs", self.rule, shard="heads"),
             self._rotation(),
         )
 

@@ -44,15 +44,13 @@ class FeedForward(PositionWise):
     def bill(self, d_model: Any, component: str = "ffn_dense", copies: Any = 1, used: Any = None) -> Bill:
         """Matrices of one feed-forward, or of `copies` equal experts of which a token takes `used`."""
         routed = used is not None
-        into: Shard = "experts" if routed else "column"
-        back: Shard = "experts" if routed else "row"
         kw: dict[str, Any] = {"bias": self.bias, "copies": copies, "used": used}
         return Bill.of(
-            linear("gate", d_model, self.d_ff, component, shard=into, **kw) if self.gated else None,
-            linear("up", d_model, self.d_ff, component, shard=into, **kw),
+            linear("gate", d_model, self.d_ff, component, shard="column", **kw) if self.gated else None,
+            linear("up", d_model, self.d_ff, component, shard="column", **kw),
             self.inner_norm.bill(self.d_ff, "inner_norm") if self.inner_norm is not None else None,
             self._learned_activation(),
-            linear("down", self.d_ff, d_model, component, shard=back, **kw),
+            linear("down", self.d_ff, d_model, component, shard="row", **kw),
             Operation("activation", self.d_ff * (used if routed else 1), "new"),
         )
 

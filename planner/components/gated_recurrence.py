@@ -52,5 +52,5 @@ class GatedRecurrence(Mixer):
             Operation("decay", width, "new"),
             Operation("state_update", width, "new"),
             Operation("gate", width, "new"),
-            linear("out", width, d_model, ROLE, bias=True, shard="heads"),
+            linear("out", width, d_model, ROLE, bias=True, shard="row"),
         )

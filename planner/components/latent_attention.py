@@ -49,10 +49,10 @@ class LatentAttention(Mixer):
             self.latent_norm.bill(rank, "kv_a_norm"),
             Tensor("kv_b.weight", (heads * (self.nope_head_dim + d_v), rank), "attention", "attention", shard="heads"),
             self._core(),
-            linear("o", heads * d_v, d_model, "attention", bias=self.bias, shard="heads"),
+            linear("o", heads * d_v, d_model, "attention", bias=self.bias, shard="row"),
             CacheEntry("latent", 1, rank),
             CacheEntry("rope_key", 1, d_rope),
-            Operation("softmax", heads, "pairs", self.rule),
+            Operation("softmax", heads, "pairs", self.rule, shard="heads"),
             Operation("rope", (heads + 1) * d_rope, "new") if self.position is not None else None,
         )
 

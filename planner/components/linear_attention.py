@@ -52,7 +52,7 @@ class GatedDeltaNet(Mixer):
             recurrence(heads, self.key_head_dim * self.value_head_dim, accesses=3),
             self.norm.bill(self.value_head_dim),
             Operation("gate", values, "new"),
-            linear("out", values, d_model, ROLE, shard="heads"),
+            linear("out", values, d_model, ROLE, shard="row"),
         )
 
 
@@ -80,5 +80,5 @@ class LightningAttention(Mixer):
             self.norm.bill(width),
             Operation("activation", 3 * width, "new"),
             Operation("gate", width, "new"),
-            linear("o", width, d_model, "attention", shard="heads"),
+            linear("o", width, d_model, "attention", shard="row"),
         )

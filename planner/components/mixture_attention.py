@@ -42,20 +42,20 @@ class MixtureAttention(Mixer):
 
     def bill(self, d_model: Any) -> Bill:
         width, heads, component = self.n_kv_heads * self.head_dim, self.n_heads, "experts_routed"
-        experts: dict[str, Any] = {"copies": self.n_experts, "used": self.top_k, "shard": "experts"}
+        experts: dict[str, Any] = {"copies": self.n_experts, "used": self.top_k}
         return Bill.of(
             self._shared_by_experts("router.weight", (d_model,), component),
             Product("router", d_model * self.n_experts, "new", component, ("router.weight",)),
-            linear("q", d_model, width, component, **experts),
+            linear("q", d_model, width, component, shard="column", **experts),
             linear("k", d_model, width, "attention", shard="kv_heads"),
             linear("v", d_model, width, "attention", shard="kv_heads"),
-            linear("o", width, d_model, component, **experts),
+            linear("o", width, d_model, component, shard="row", **experts),
             self._shared_by_experts("output_bias", (exact_div(d_model, self.n_experts),), "biases"),
             CacheEntry("k", self.n_kv_heads, self.head_dim, shard="kv_heads"),
             CacheEntry("v", self.n_kv_heads, self.head_dim, shard="kv_heads"),
             Product("scores", heads * self.head_dim, "pairs", "attention_core", ("k",), shard="heads"),
             Product("values", heads * self.head_dim, "pairs", "attention_core", ("v",), shard="heads"),
-            Operation("softmax", heads, "pairs"),
+            Operation("softmax", heads, "pairs", shard="heads"),
             Operation("rope", (heads + self.n_kv_heads) * self.head_dim, "new") if self.position is not None else None,
         )
 

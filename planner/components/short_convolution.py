@@ -22,7 +22,7 @@ class ShortConvolution(Mixer):
         role = state_space.ROLE
         return Bill.of(
             linear("in", d_model, 3 * d_model, role, bias=self.bias, shard="column"),
-            state_space.short_convolution(d_model, self.conv_kernel, bias=self.bias, shard="column"),
+            state_space.short_convolution(d_model, self.conv_kernel, bias=self.bias),
             Operation("gate", 2 * d_model, "new"),
             linear("out", d_model, d_model, role, bias=self.bias, shard="row"),
         )

@@ -53,13 +53,13 @@ class SparseLatentAttention(LatentAttention):
     def _indexer(self, d_model: Any) -> Bill:
         heads, width = self.index_heads, self.index_head_dim
         return Bill.of(
-            linear("q", self.q_lora_rank, heads * width, "attention", shard="heads"),
+            linear("q", self.q_lora_rank, heads * width, "attention"),
             linear("k", d_model, width, "attention"),
             self.index_norm.bill(width, "k_norm"),
             linear("head_weights", d_model, heads, "attention"),
-            Product("scores", heads * width, "pairs", "attention_core", ("key",), shard="heads"),
+            Product("scores", heads * width, "pairs", "attention_core", ("key",)),
             CacheEntry("key", 1, width),
-            Product("head_sum", heads, "pairs", "attention_core", (), shard="heads"),
+            Product("head_sum", heads, "pairs", "attention_core", ()),
             Operation("index_relu", heads, "pairs"),
             Operation("top_k", 1, "pairs"),
             Operation("rope", (heads + 1) * self.rope_head_dim, "new") if self.position is not None else None,
@@ -109,7 +109,7 @@ class NativeSparseAttention(Mixer):
             self._compression(d_v),
             linear("gate", d_model, len(branches) * heads, "attention", shard="heads"),
             Operation("gate", len(branches) * heads * d_v, "new"),
-            linear("o", heads * d_v, d_model, "attention", shard="heads"),
+            linear("o", heads * d_v, d_model, "attention", shard="row"),
         )
 
     def _branch(self, rule: Causal, d_model: Any, d_v: Any) -> Bill:
@@ -122,7 +122,7 @@ class NativeSparseAttention(Mixer):
             CacheEntry("v", kv_heads, d_v, rule, shard="kv_heads"),
             Product("scores", heads * d_k, "pairs", "attention_core", ("k",), rule, shard="heads"),
             Product("values", heads * d_v, "pairs", "attention_core", ("v",), rule, shard="heads"),
-            Operation("softmax", heads, "pairs", rule),
+            Operation("softmax", heads, "pairs", rule, shard="heads"),
             Operation("rope", turned, "new") if turned else None,
         )
 

@@ -20,7 +20,7 @@ from planner.spec import Count, Scale, spec
 ROLE = "ssm_conv_mixer"
 
 
-def short_convolution(channels: Any, kernel: Any, *, bias: bool, shard: Shard = "heads", kept: Any = None) -> Bill:
+def short_convolution(channels: Any, kernel: Any, *, bias: bool, shard: Shard = "column", kept: Any = None) -> Bill:
     """A causal depthwise convolution; its last inputs are a state, `kept` of them (None: as many as the kernel).
 
     Keeping one input more than is needed is what the common implementations do; the state has the dtype of the model,
@@ -73,7 +73,7 @@ class Mamba(Mixer):
         widths = {"dt_norm": rank, "b_norm": states, "c_norm": states}
         return Bill.of(
             linear("in", d_model, 2 * inner, ROLE, bias=self.bias, shard="column"),
-            short_convolution(inner, self.conv_kernel, bias=self.conv_bias, shard="column"),
+            short_convolution(inner, self.conv_kernel, bias=self.conv_bias),
             linear("x", inner, rank + 2 * states, ROLE, shard="row"),
             *(norm.bill(width, id) for id, width in widths.items() if norm is not None),
             linear("dt", rank, inner, ROLE, bias=True, shard="column"),
@@ -124,5 +124,5 @@ class Mamba2(Mixer):
             recurrence(heads, width * states),
             self.norm.bill(inner) if self.norm is not None else None,
             Operation("gate", inner, "new"),
-            linear("out", inner, d_model, ROLE, bias=self.bias, shard="heads"),
+            linear("out", inner, d_model, ROLE, bias=self.bias, shard="row"),
         )
