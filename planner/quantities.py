@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from planner.errors import PlannerError, UnknownName
 
-UNITS = frozenset({"1", "token", "B", "B/token", "B/s", "FLOP", "FLOP/s", "FLOP/B", "s", "USD"})
+UNITS = frozenset("1 token token/s token/USD B B/token B/s FLOP FLOP/s FLOP/B s h year W USD USD/h USD/kWh".split())
 
 # Both ways in which a spreadsheet names its cells, whatever the case: B1, TP8, and R1C1 with R, C, RC, R1, C1.
 _CELL = re.compile(r"[A-Za-z]{1,3}[0-9]+|[Rr][0-9]*|[Rr]?[0-9]*[Cc][0-9]*")
@@ -103,6 +103,18 @@ _VOCABULARY = (
     ("memory_bytes_per_s", r"\beta", "B/s", "bandwidth of the device memory"),
     ("link_bytes_per_s", r"\beta_{\ell}", "B/s", "bandwidth of the link that a stored cache comes over"),
     ("on_chip_bytes", "M", "B", "on-chip memory that one tile of attention may fill"),
+    ("accelerators", "n_a", "1", "accelerators that are paid for"),
+    ("power_w", r"\Pi", "W", "power that an accelerator draws"),
+    ("pue", r"\eta", "1", "power of the site for each watt of its machines"),
+    # money and rates
+    ("tokens_per_s", r"\rho", "token/s", "tokens processed in a second, of whichever class is priced"),
+    ("usd_per_hour", "p_h", "USD/h", "price of an hour"),
+    ("hours", "h", "h", "hours that are paid for"),
+    ("usd_per_kwh", "p_e", "USD/kWh", "price of electrical energy"),
+    ("purchase_usd", "p_0", "USD", "price of buying an accelerator with its share of the machine"),
+    ("amortisation_years", "Y", "year", "years over which a purchase is written off"),
+    ("fleet_usd", "K", "USD", "cost of the fleet in some time"),
+    ("api_usd_per_request", "p_r", "USD", "price of one request at an API"),
 )
 
 QUANTITIES = {word: Quantity(word, letter, unit, meaning) for word, letter, unit, meaning in _VOCABULARY}

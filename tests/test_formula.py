@@ -140,9 +140,10 @@ def test_whole_numbers_give_a_whole_number_unless_the_formula_divides(formula):
 
 
 def powers(unit):
-    """Base -> power; counts, tokens and FLOPs are numbers of things and do not scale."""
-    above, _, below = unit.partition("/")
-    return {base: (above == base) - (below == base) for base in ("B", "s", "USD")}
+    """Base -> power; counts, tokens and FLOPs are numbers of things and do not scale. Hours and years are times."""
+    bases = {base: {base: 1} for base in ("B", "s", "USD")} | {"h": {"s": 1}, "year": {"s": 1}, "W": {"s": -1}}
+    above, below = (bases.get(part, {}) for part in f"{unit}/".split("/")[:2])
+    return {base: above.get(base, 0) - below.get(base, 0) for base in ("B", "s", "USD")}
 
 
 @every_formula
