@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from planner import bill
-from planner.bill import CacheEntry, Pass
+from planner import folds
+from planner.bill import CacheEntry, Part, Pass
 from planner.contract import Architecture
 from planner.errors import UsageError
-from planner.storage import cache_format, weight_format
+from planner.storage import Scheme, cache_format, weight_format
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,7 +33,7 @@ def parameters(
     >>> planner.parameters(planner.load("mixtral-8x7b")), planner.parameters(planner.load("mixtral-8x7b"), active=True)
     (46702792704, 12879925248)
     """
-    return bill.parameters(model.parts(), active=active, by=by, lookups=lookups, modules=modules)
+    return folds.parameters(model.parts(), active=active, by=by, lookups=lookups, modules=modules)
 
 
 def itemise(model: Architecture, *, modules: Sequence[str] = ("body",)) -> DataFrame:
@@ -49,7 +49,7 @@ def itemise(model: Architecture, *, modules: Sequence[str] = ("body",)) -> DataF
             "copies": count * tensor.copies,
             "parameters": count * tensor.size,
         }
-        for part, count, tensor in bill.tensors(model.parts(), modules)
+        for part, count, tensor in folds.tensors(model.parts(), modules)
     ]
     return pandas.DataFrame(rows)
 
@@ -75,14 +75,14 @@ def flops(
     29688401494016
     """
     run = Pass(past=past, new=new, emitted=emitted(logits, new), attention=attention, mla=mla_form(mla, past))
-    return bill.flops(model.parts(), run, batch=batch, by=by)
+    return folds.flops(model.parts(), run, batch=batch, by=by)
 
 
 def emitted(logits: Any, new: Any) -> Any:
     """The number of positions whose logits are computed."""
     if isinstance(logits, str):
         if logits not in ("last", "all"):
-            raise UsageError(f"logits = {logits!r} is none of last, all, or a number of positions")
+            raise UsageError(f"logits = {logits!r:.80} is none of last, all, or a number of positions")
         return new if logits == "all" else 1
     if isinstance(logits, int) and isinstance(new, int) and logits > new:
         raise UsageError(f"logits = {logits} exceeds new = {new}; a pass emits at most its new positions")
@@ -120,7 +120,7 @@ def cache_bytes(
         stored = cache_format(entry.stored_in(chosen, model.activations))
         return positions * stored.bytes_per_position(entry.heads, entry.width)
 
-    return batch * bill.cache_total(model.parts(), sequences, size, between_passes=between_passes)
+    return batch * folds.cache_total(model.parts(), sequences, size, between_passes=between_passes)
 
 
 def weight_bytes(model: Architecture, weights: str | None = None, *, modules: Sequence[str] = ("body",)) -> Any:
@@ -135,7 +135,12 @@ def weight_bytes(model: Architecture, weights: str | None = None, *, modules: Se
     scheme = weight_format(model.weights if weights is None else weights)
     if model.stated_parameters is not None:
         return scheme.by_role.get("ffn_dense", scheme.rest).stored_bytes((model.stated_parameters,))
+    return stored_bytes(model.parts(), scheme, modules)
+
+
+def stored_bytes(parts: Sequence[Part], scheme: Scheme, modules: Sequence[str] = ("body",)) -> Any:
+    """Bytes that the tensors of parts store in a scheme: of a whole decoder, or of one rank."""
     total = 0
-    for _, count, tensor in bill.tensors(model.parts(), modules):
+    for _, count, tensor in folds.tensors(parts, modules):
         total = total + count * scheme.stored_bytes(tensor.role, tensor.shape, tensor.copies)
     return total

@@ -88,9 +88,12 @@ class Written:
         return Written("neg", self)
 
     def __pow__(self, exponent: Value) -> "Written":
-        if not isinstance(exponent, int):
-            raise NotRecordable(f"{self!r} ** {exponent!r}: the exponent of a formula is a whole number")
+        if not isinstance(exponent, (int, Written)):
+            raise NotRecordable(f"{self!r} ** {exponent!r}: the exponent of a formula is a whole number or a word")
         return Written("**", self, exponent)
+
+    def __rpow__(self, base: Value) -> "Written":
+        return Written("**", base, self)
 
     def _refuse(self, *_: object) -> NoReturn:
         raise NotRecordable(
@@ -101,7 +104,7 @@ class Written:
     __hash__ = object.__hash__
     __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __eq__ = __ne__ = _refuse
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __rpow__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = _refuse
     __int__ = __float__ = __complex__ = __index__ = __abs__ = _refuse
     __round__ = __trunc__ = __ceil__ = __floor__ = __len__ = __iter__ = _refuse
 
@@ -124,15 +127,17 @@ def read(
     on_word: Callable[[str], Any],
     on_number: Callable[[Any], Any],
     on_operation: Callable[..., Any],
+    done: dict[int, Any] | None = None,
 ) -> Any:
     """Read a recorded formula from its leaves to its root; every reading is one call of this.
 
     ``on_operation(op, *arguments)`` gets the arguments as already read. A part that is used twice is read once, and
-    depth costs no recursion: the sum over a hundred layers is a deep tree.
+    depth costs no recursion: the sum over a hundred layers is a deep tree. `done` remembers what has been read, by
+    `id`, for several formulas that share parts and live as long.
     """
     if not isinstance(tree, Written):
         return on_number(tree)
-    done: dict[int, Any] = {}
+    done = {} if done is None else done
     stack = [tree]
     while stack:
         node = stack[-1]

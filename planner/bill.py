@@ -1,13 +1,14 @@
-"""The bill of a decoder: what it stores, multiplies, caches and otherwise does; a pass over it; the folds.
+"""The bill of a decoder: what it stores, multiplies, caches and otherwise does; and a pass over it.
 
 A component declares a `Bill` in generic arithmetic (ints, NumPy columns or symbols). A decoder is a tuple of `Part`s,
-each a bill with its place and the number of layers that have it. Everything the planner says is a fold over parts.
+each a bill with its place and the number of layers that have it. Everything the planner says is a fold over parts, see
+`planner.folds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from planner.errors import UsageError
@@ -217,7 +218,7 @@ class Pass:
         choices = {"attention": ("causal", "square"), "mla": ("expanded", "absorbed", "reexpanded")}
         for name, known in choices.items():
             if getattr(self, name) not in known:
-                raise UsageError(f"{name} = {getattr(self, name)!r} is none of {', '.join(known)}")
+                raise UsageError(f"{name} = {getattr(self, name)!r:.80} is none of {', '.join(known)}")
         for name in ("past", "new", "emitted"):
             value = getattr(self, name)
             if isinstance(value, (bool, str)) or value is None or (isinstance(value, (int, float)) and not value >= 0):
@@ -266,108 +267,3 @@ class Pass:
     def runs(self, product: Product) -> bool:
         """Whether a product belongs to the chosen form of latent attention."""
         return product.form is None or product.form == self.mla
-
-
-@dataclass(slots=True)
-class Totals:
-    """Sums by key, in the order in which the keys appear."""
-
-    by: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, key: str, amount: Any) -> None:
-        self.by[key] = self.by[key] + amount if key in self.by else amount
-
-    def answer(self, split: bool) -> Any:
-        """The dict, or the sum of its values."""
-        return self.by if split else sum(self.by.values())
-
-
-def tensors(parts: Sequence[Part], modules: Sequence[str] = ("body",)) -> Iterator[tuple[Part, Any, Tensor]]:
-    """Every stored tensor with its part and how often it is stored; a shared one comes once."""
-    seen = set()
-    for part in parts:
-        if part.module in modules:
-            for tensor in part.bill.tensors:
-                if not tensor.shared:
-                    yield part, part.count, tensor
-                elif tensor.id not in seen:
-                    seen.add(tensor.id)
-                    yield part, 1, tensor
-
-
-def parameters(
-    parts: Sequence[Part],
-    *,
-    active: bool = False,
-    lookups: bool = True,
-    buffers: bool = True,
-    by: Literal["role", "component"] | None = None,
-    modules: Sequence[str] = ("body",),
-) -> Any:
-    """Stored parameters; with `active`, those that one token uses (routed ones x k/E, everything else whole).
-
-    Router buffers that checkpoints store are counted unless `buffers` is false; tables that are only looked up are left
-    out unless `lookups`.
-    """
-    totals = Totals()
-    for _, count, tensor in tensors(parts, modules):
-        if (buffers or tensor.counts == "parameter") and (lookups or tensor.access != "rows"):
-            totals.add(getattr(tensor, by) if by else "", count * (tensor.active if active else tensor.size))
-    return totals.answer(by is not None)
-
-
-def flops(
-    parts: Sequence[Part],
-    run: Pass,
-    *,
-    batch: Any = 1,
-    by: Literal["component", "product"] | None = None,
-    modules: Sequence[str] = ("body",),
-) -> Any:
-    """FLOPs of a pass: 2 for each multiply-add of every matrix product, for `batch` equal sequences."""
-    totals = Totals()
-    for part in parts:
-        if part.module in modules:
-            for product in part.bill.products:
-                if run.runs(product):
-                    key = {"component": product.component, "product": f"{part.path}.{product.id}"}.get(by or "", "")
-                    totals.add(key, 2 * batch * part.count * product.macs * run.units(product))
-    return totals.answer(by is not None)
-
-
-def operations(
-    parts: Sequence[Part], run: Pass, *, batch: Any = 1, modules: Sequence[str] = ("body",)
-) -> dict[str, Any]:
-    """Elements of the named work that is no matrix product, for `batch` equal sequences."""
-    totals = Totals()
-    for part in parts:
-        if part.module in modules:
-            for operation in part.bill.operations:
-                totals.add(operation.id, batch * part.count * operation.elements * run.units(operation))
-    return totals.by
-
-
-def cache(parts: Sequence[Part], modules: Sequence[str] = ("body",)) -> Iterator[tuple[Any, CacheEntry]]:
-    """Every cache entry with the number of layers that keep one."""
-    for part in parts:
-        if part.module in modules:
-            yield from ((part.count, entry) for entry in part.bill.cache)
-
-
-def cache_total(
-    parts: Sequence[Part],
-    lengths: Iterable[Any],
-    size: Callable[[CacheEntry, Any], Any],
-    *,
-    between_passes: bool = False,
-) -> Any:
-    """Sum over layers and sequences of ``size(entry, positions)``: bytes, or elements.
-
-    A window keeps min(S, w) positions during a pass and min(S, w-1) between passes.
-    """
-    total = 0
-    for length in lengths:
-        for count, entry in cache(parts):
-            positions = entry.rule.held(length) if between_passes else entry.rule.kept(length)
-            total = total + count * size(entry, positions)
-    return total

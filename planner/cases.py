@@ -1,15 +1,15 @@
-"""The scenarios of a sweep as columns: a grid of axes, axes side by side, or a table of cases.
+"""The scenarios of a sweep: a grid of axes, axes side by side, or a table of cases.
 
-A numeric axis is a column of numbers. Any other (models, formats, texts, switches) is a list of choices and a column of
-codes into it, so that rows with the same choices form a group.
+A numeric axis is an array of numbers. Any other (models, formats, texts, switches) is a list of choices and an array of
+codes into it, so that rows with the same choices form a group. All arrays broadcast to one block of rows: a grid of
+twenty thousand contexts and fifty batches holds twenty thousand and fifty numbers until its figures are computed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,33 +18,59 @@ import pandas as pd
 from planner.contract import Architecture
 from planner.errors import UsageError
 
-Rows = Any  # a slice, or an array of row numbers
+MOST = 10**8  # rows of a grid: about 10 GB of figures
+INNER = 32
+"""Rows that the inner side of a grid has at least where it can: NumPy's loops over fewer cost more than they save."""
+
+Check = tuple[Any, str, Callable[[Any], Mapping[str, str]]]  # rows that hold, sentence, place -> what it shows there
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rows that share their choices: `shape` = [outer, inner], `numbers` by axis as arrays that broadcast to it."""
+
+    rows: slice
+    shape: tuple[int, int]
+    choices: dict[str, Any]
+    numbers: dict[str, Any]
+
+    def room(self, column: Any) -> Any:
+        """Its part of a column, to be read and written as [outer, inner]."""
+        return column[self.rows].reshape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """`rows` scenarios: `numbers` by axis, `choices` by axis as (values, codes), `order` as the axes were given."""
+    """A block of [choices, outer, inner] rows, and the axes, in the `order` in which they were given.
 
-    rows: int
+    `numbers` are arrays that broadcast to the block; `choices` are (values, codes), the codes such arrays too. The rows
+    of a group stand together; where they were not given so, `back` is the place of each row that was given.
+    """
+
+    shape: tuple[int, int, int]
     numbers: dict[str, Any]
     choices: dict[str, tuple[list[Any], Any]]
     order: tuple[str, ...]
+    back: Any = None
 
     @classmethod
     def grid(cls, axes: Mapping[str, Sequence[Any]]) -> Cases:
         """All combinations. Choices vary slowest, so that the rows of one group stand together."""
-        rows = inner = math.prod(map(len, axes.values()))
-        numbers, choices = {}, {}
-        for name in sorted(axes, key=lambda name: is_numeric(axes[name])):
-            values, size = axes[name], len(axes[name])
-            inner //= size
-            numeric = is_numeric(values)
-            column = np.tile(np.repeat(values if numeric else np.arange(size), inner), rows // (inner * size))
-            if numeric:
-                numbers[name] = column
-            else:
-                choices[name] = (list(values), column)
-        return cls(rows, numbers, choices, tuple(axes))
+        if (rows := math.prod(map(len, axes.values()))) > MOST:
+            raise UsageError(f"{rows:,} scenarios are more than a table holds (at most {MOST:,}); sweep them in parts")
+        chosen = {name: len(values) for name, values in axes.items() if not is_numeric(values)}
+        outer = {name: len(values) for name, values in axes.items() if is_numeric(values)}
+        inner: dict[str, int] = {}
+        while outer and math.prod(inner.values()) < INNER:
+            name, size = outer.popitem()
+            inner = {name: size, **inner}
+        choices = {name: (list(axes[name]), codes[:, None, None]) for name, codes in _combinations(chosen).items()}
+        numbers = {
+            **{name: _numbers(name, axes[name])[at][None, :, None] for name, at in _combinations(outer).items()},
+            **{name: _numbers(name, axes[name])[at][None, None] for name, at in _combinations(inner).items()},
+        }
+        n_choices, n_outer, n_inner = (math.prod(side.values()) for side in (chosen, outer, inner))
+        return cls((n_choices, n_outer, n_inner), numbers, choices, tuple(axes))
 
     @classmethod
     def zipped(cls, axes: Mapping[str, Sequence[Any]]) -> Cases:
@@ -52,51 +78,94 @@ class Cases:
         lengths = {len(values) for values in axes.values() if len(values) != 1}
         if len(lengths) > 1:
             raise UsageError(f"axes of {' and '.join(map(str, sorted(lengths)))} values cannot be zipped")
-        rows = lengths.pop() if lengths else 1
-        places = {name: np.resize(np.arange(len(values)), rows) for name, values in axes.items()}
-        numeric = {name: values for name, values in axes.items() if is_numeric(values)}
-        numbers = {name: np.asarray(values)[places[name]] for name, values in numeric.items()}
-        choices = {name: (list(axes[name]), places[name]) for name in axes if name not in numeric}
-        return cls(rows, numbers, choices, tuple(axes))
+        numbers = {name: _numbers(name, values)[None, None] for name, values in axes.items() if is_numeric(values)}
+        choices = {n: (list(axes[n]), np.arange(len(axes[n]))[None, None]) for n in axes if n not in numbers}
+        return cls((1, 1, lengths.pop() if lengths else 1), numbers, choices, tuple(axes)).together()
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame) -> Cases:
         """The rows of a table, a column for each axis; an empty cell of a choice is None."""
         numbers, choices = {}, {}
+        if not frame.columns.is_unique:
+            raise UsageError(f"column {frame.columns[frame.columns.duplicated()][0]} stands twice")
         for name, column in frame.items():
             if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
-                numbers[str(name)] = column.to_numpy()
+                plain = column.to_numpy(float, na_value=math.nan) if column.hasnans else column.to_numpy()
+                numbers[str(name)] = _numbers(str(name), plain)[None, None]
             else:
-                codes, values = pd.factorize(column, use_na_sentinel=False)
-                choices[str(name)] = ([None if pd.isna(value) else value for value in values], codes)
-        return cls(len(frame), numbers, choices, tuple(map(str, frame.columns)))
+                try:
+                    codes, values = pd.factorize(column, use_na_sentinel=False)
+                except TypeError:
+                    raise UsageError(f"column {name} holds something that is neither number, text nor switch") from None
+                choices[str(name)] = ([None if pd.isna(value) else value for value in values], codes[None, None])
+        return cls((1, 1, len(frame)), numbers, choices, tuple(map(str, frame.columns))).together()
 
-    def groups(self) -> Iterator[tuple[Rows, dict[str, Any]]]:
-        """(rows, axis -> value) of each combination of choices that occurs."""
-        sizes = [len(values) for values, _ in self.choices.values()]
-        if math.prod(sizes) == 1:
-            yield slice(0, self.rows), {name: values[0] for name, (values, _) in self.choices.items()}
-            return
-        codes = np.ravel_multi_index([codes for _, codes in self.choices.values()], sizes)
-        order = np.argsort(codes, kind="stable")
-        ends = np.cumsum(np.bincount(codes, minlength=math.prod(sizes)))
-        for combination, start, end in zip(product(*map(range, sizes)), (0, *ends), ends, strict=False):
-            if end > start:
-                rows = order[start:end]
-                first, last = int(rows[0]), int(rows[-1])
-                names = zip(self.choices.items(), combination, strict=True)
-                chosen = {name: values[i] for (name, (values, _)), i in names}
-                yield (slice(first, last + 1) if last - first + 1 == len(rows) else rows), chosen
+    def together(self) -> Cases:
+        """The same rows in the order of their groups."""
+        codes = self._codes()[0, 0]
+        if (codes[1:] >= codes[:-1]).all():
+            return self
+        order = np.argsort(codes.astype(_codes(codes.max() + 1)), kind="stable")
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+
+        def moved(array: Any) -> Any:
+            return array[..., order] if array.shape[2] != 1 else array
+
+        numbers = {name: moved(values) for name, values in self.numbers.items()}
+        choices = {name: (values, moved(codes)) for name, (values, codes) in self.choices.items()}
+        return replace(self, numbers=numbers, choices=choices, back=back)
+
+    def as_given(self, column: Any) -> Any:
+        """A column with its rows in the order in which they were given."""
+        return column if self.back is None else column[..., self.back]
+
+    @property
+    def rows(self) -> int:
+        """How many scenarios there are."""
+        return math.prod(self.shape)
+
+    def _codes(self) -> Any:
+        """A code for each combination of choices, as an array that broadcasts to the block."""
+        codes = np.zeros((1, 1, 1), np.int64)
+        for values, code in self.choices.values():
+            combined = codes * len(values) + code
+            codes = pd.factorize(combined.reshape(-1))[0].reshape(combined.shape)
+        return codes
+
+    def groups(self) -> Iterator[Group]:
+        """The rows of each combination of choices that occurs."""
+        codes = self._codes()
+        each = math.prod(self.shape) // max(codes.size, 1)
+        ends = np.cumsum(np.bincount(codes.reshape(-1)))
+        for first, end in zip((0, *ends), ends, strict=False):
+            chosen = {
+                name: values[code.flat[first if code.size != 1 else 0]] for name, (values, code) in self.choices.items()
+            }
+            part, shape = slice(None), self.shape[1:]
+            if codes.shape[2] != 1:
+                part, shape = slice(first, end), (1, end - first)
+            numbers = {name: v[0][:, part] if v.shape[2] != 1 else v[0] for name, v in self.numbers.items()}
+            yield Group(slice(first * each, end * each), shape, chosen, numbers)
 
     def columns(self) -> dict[str, Any]:
         """The axes as columns of a frame."""
-        return {
-            name: self.numbers[name] if name in self.numbers else categorical(*self.choices[name])
-            for name in self.order
-        }
+        columns = {}
+        for name in self.order:
+            if name in self.numbers:
+                columns[name] = self.as_given(np.broadcast_to(self.numbers[name], self.shape).reshape(-1))
+            else:
+                values, codes = self.choices[name]
+                columns[name] = categorical(values, self.as_given(np.broadcast_to(codes, self.shape)).reshape(-1))
+        return columns
 
 
-def is_numeric(values: Sequence[Any]) -> bool:
+def _combinations(sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Axis -> which of its values each combination has; the last axis varies fastest."""
+    return dict(zip(sizes, (places.reshape(-1) for places in np.indices(tuple(sizes.values()))), strict=True))
+
+
+def is_numeric(values: Any) -> bool:
     """Whether an axis holds numbers and nothing else."""
     if isinstance(values, np.ndarray):
         return values.dtype.kind in "iuf"
@@ -104,39 +173,70 @@ def is_numeric(values: Sequence[Any]) -> bool:
 
 
 def as_axis(values: Any) -> Any:
-    """One value or many, as a list, or as the array they are."""
-    if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
-        return [values]
-    return values if isinstance(values, np.ndarray) else list(values)
+    """One value or many, as a list of Python's own, or as the array of numbers they are."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        values = [values]
+    if isinstance(values, np.ndarray) and is_numeric(values):
+        return values
+    return [None if value is pd.NA else value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def _numbers(name: str, values: Any) -> Any:
+    """A numeric axis as an array of int64, or of float64 where it has fractions or has no place in 64 bits."""
+    try:
+        array = np.asarray(values)
+        array = array.astype(np.int64 if np.can_cast(array.dtype, np.int64) else float, copy=False)
+    except OverflowError:
+        raise UsageError(f"{name}: an axis holds a number beyond all that are computed with") from None
+    if array.ndim != 1:
+        raise UsageError(f"{name}: an axis is one row of values, and this one has {array.ndim} dimensions")
+    return array
 
 
 def categorical(values: Sequence[Any], codes: Any) -> Any:
     """Choices as a column; a model shows its name, None an empty cell."""
-    texts = [value.name if isinstance(value, Architecture) else value for value in values]
-    distinct = list(dict.fromkeys(text for text in texts if text is not None))
-    where = np.array([distinct.index(text) if text is not None else -1 for text in texts])
-    return pd.Categorical.from_codes(where[codes], pd.Index(distinct, dtype=object))
+    shown = [value.name if isinstance(value, Architecture) else value for value in values]
+    known = {text: code for code, text in enumerate(dict.fromkeys(text for text in shown if text is not None))}
+    where = np.array([-1 if text is None else known[text] for text in shown], _codes(len(known)))
+    return _categorical(where[codes], known)
+
+
+def _codes(n_texts: int) -> Any:
+    """The type that pandas keeps the codes of so many texts in, so that they need no copy."""
+    return np.int8 if n_texts < 2**7 else np.int16 if n_texts < 2**15 else np.int32
+
+
+def _categorical(codes: Any, texts: Iterable[str]) -> Any:
+    return pd.Categorical.from_codes(codes, pd.Index(list(texts), dtype=object), validate=False)
 
 
 class Texts:
     """A column of few distinct texts over many rows, empty at first."""
 
     def __init__(self, rows: int) -> None:
-        self.codes = np.zeros(rows, np.int32)
         self.known = {"": 0}
+        self.codes = np.zeros(rows, _codes(1))
 
-    def put(self, rows: Rows, text: str, where: Any = None) -> None:
-        """Set a text on rows, or on those of them where a mask holds."""
-        if where is None:
-            self.codes[rows] = self.known.setdefault(text, len(self.known))
-        elif where.any():
-            self.put_each(rows, np.flatnonzero(where), [text])
+    def put(self, group: Group, where: Any, texts: Sequence[str], unless: Any = False) -> None:
+        """Set a text on the rows where a mask holds and `unless` does not, or a text for each place of the mask."""
+        if not np.any(where):
+            return
+        codes = np.zeros(np.shape(where), np.int32)
+        codes[where] = [self.known.setdefault(text, len(self.known)) for text in texts]
+        self.codes = self.codes.astype(_codes(len(self.known)), copy=False)
+        where = np.logical_and(where, np.logical_not(unless))
+        np.copyto(group.room(self.codes), codes, where=np.all(where) or where, casting="same_kind")
 
-    def put_each(self, rows: Rows, places: Any, texts: Sequence[str]) -> None:
-        """Set texts, one for each place among rows, or one for all of them."""
-        part = self.codes[rows]
-        part[places] = [self.known.setdefault(text, len(self.known)) for text in texts]
-        self.codes[rows] = part
+    def column(self, cases: Cases) -> Any:
+        return _categorical(cases.as_given(self.codes), self.known)
 
-    def column(self) -> Any:
-        return pd.Categorical.from_codes(self.codes, pd.Index(list(self.known), dtype=object))
+
+def refuse(group: Group, checks: Iterable[Check], reason: Texts) -> Any:
+    """Give each row that breaks a rule the first of them as its reason; where such rows are."""
+    bad = np.zeros((1, 1), bool)
+    for held, sentence, fields_at in checks:
+        if not held.all():
+            said = [sentence.format_map(fields_at(tuple(place))) for place in np.argwhere(~held)]
+            reason.put(group, ~held, said, unless=bad)
+            bad = bad | ~held
+    return bad

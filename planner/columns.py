@@ -1,13 +1,9 @@
 """Recorded formulas compiled to columns: many figures of many scenarios at the speed of NumPy, or a little above.
 
 `compile_columns` turns several formulas into one straight list of steps, each a NumPy function over a chunk of rows.
-Three things make it exact and fast:
-
-* What is linear stays a sum of exact multiples (`Form`) until a step needs its value. A model's constants fold into a
-  few ints, and a sum over sixty equal layers is one product.
-* A quotient is divided once, at the end: 3x/49 is (3x)/49 and never x times the float nearest to 3/49. So ceilings and
-  floors of exact multiples are right, where a product with a reciprocal is wrong for one in ten of them.
-* Equal steps are computed once, whichever formula they belong to, and their room is used again when nobody needs it.
+What is exact about it stands in `planner.forms`. It is fast because equal steps are computed once, whichever formula
+they belong to; because their room is used again when nobody needs it; and because in a grid of two axes a step runs
+only over the rows that what it reads varies in.
 
 No program text is made of the formulas, so a word can do nothing but name a column. All columns are read and returned
 in float64, see `planner.arithmetic`.
@@ -15,22 +11,18 @@ in float64, see `planner.arithmetic`.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from numbers import Rational, Real
+from numbers import Real
 from typing import Any, TypeAlias
 
-from planner.arithmetic import OPERATIONS, Value, column, plain, read
+from planner.arithmetic import Value, column, plain, read
 from planner.errors import InputError
+from planner.forms import Values
 from planner.quantities import described
 
 CHUNK = 65_536
 """Rows that are computed at a time: few enough for the caches, enough to make the steps themselves cost nothing."""
-
-Form: TypeAlias = dict[int | None, Any]
-"""A sum of multiples: the number of a value -> its coefficient; under None, a constant. A coefficient is never 0."""
 
 Step: TypeAlias = tuple[str, tuple[int, ...], int]
 """The name of a NumPy function, the slots that it reads and the slot that it writes."""
@@ -71,22 +63,55 @@ class Columns:
             length = _rows({word: given[word] for word in self.words if word not in numbers}, rows)
             return _compile(self.trees, numbers)(frame, length)
 
-        rows = _rows(given, rows)
-        results = [numpy.empty(rows) for _ in self.trees]
-        registers = [numpy.empty(min(CHUNK, rows)) for _ in range(self.n_registers)]
-        steps = [(getattr(numpy, name), reads, writes) for name, reads, writes in self.steps]
-        inputs = [numpy.asarray(values) for values in given.values()]
+        shape = (1, _rows(given, rows))
+        out = {name: numpy.empty(shape) for name in self.trees}
+        for name, values in self.grid({word: _row(word, values) for word, values in given.items()}, shape, out).items():
+            if values is not out[name]:
+                out[name][...] = values
+        return {name: values[0] for name, values in out.items()}
+
+    def grid(
+        self, columns: Mapping[str, Any], shape: tuple[int, int], out: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Compute all formulas over `shape` = [outer, inner] rows, each only as often as what it depends on varies.
+
+        A column is an array [outer, inner], [outer, 1] or [1, inner]. So is a result, or it is [1, 1]; one that varies
+        both ways is computed in the array that `out` has for it. What depends on one side alone costs next to nothing,
+        and a figure of all rows is then one product or sum more.
+        """
+        import numpy
+
+        given = [columns[word] for word in self.words]
+        first_result = len(self.constants) + len(given)
+        first_register = first_result + len(self.trees)
+        varies = [(False, False)] * len(self.constants) + [(n != 1, m != 1) for n, m in map(numpy.shape, given)]
+        varies += [(False, False)] * (len(self.trees) + self.n_registers)
+        steps = []
+        for name, reads, writes in self.steps:
+            varies[writes] = any(varies[slot][0] for slot in reads), any(varies[slot][1] for slot in reads)
+            steps.append((getattr(numpy, name), reads, writes, varies[writes]))
+
+        results = []
+        for slot, name in enumerate(self.trees, first_result):
+            natural = tuple(n if varied else 1 for n, varied in zip(shape, varies[slot], strict=True))
+            results.append(out[name] if out and name in out and natural == shape else numpy.empty(natural))
+        rooms = [numpy.empty(min(CHUNK, math.prod(shape))) for _ in range(self.n_registers)]
         with numpy.errstate(all="ignore"):
-            for start in range(0, rows, CHUNK):
-                stop = min(start + CHUNK, rows)
+            for tile in _tiles(shape):
                 slots = [
                     *self.constants,
-                    *(_numeric(word, values[start:stop]) for word, values in zip(self.words, inputs, strict=True)),
-                    *(result[start:stop] for result in results),
-                    *(register[: stop - start] for register in registers),
+                    *(_numeric(word, _cut(c, tile)) for word, c in zip(self.words, given, strict=True)),
+                    *(_cut(result, tile) for result in results),
+                    *rooms,
                 ]
-                for function, reads, writes in steps:
-                    function(*[slots[slot] for slot in reads], out=slots[writes])
+                sizes = [part.stop - part.start for part in tile]
+                for function, reads, writes, (outer, inner) in steps:
+                    target = slots[writes]
+                    if writes >= first_register:
+                        n, m = sizes[0] if outer else 1, sizes[1] if inner else 1
+                        target = rooms[writes - first_register][: n * m].reshape(n, m)
+                    function(*[slots[slot] for slot in reads], out=target)
+                    slots[writes] = target
         return dict(zip(self.trees, results, strict=True))
 
 
@@ -96,8 +121,8 @@ def compile_columns(trees: Mapping[str, Value]) -> Columns:
 
 
 def _compile(trees: Mapping[str, Value], numbers: Mapping[str, Value]) -> Columns:
-    values = _Values(numbers)
-    results = [values.of(read(tree, values.word, values.number, values.operation)) for tree in trees.values()]
+    values, done = Values(numbers), dict[int, Any]()
+    results = [values.of(read(tree, values.word, values.number, values.operation, done)) for tree in trees.values()]
     return _scheduled(trees, values, results)
 
 
@@ -117,147 +142,44 @@ def _number(word: str, value: Any) -> Any:
     return plain(item)
 
 
+def _row(word: str, values: Any) -> Any:
+    """A column of a table as the one row of a grid."""
+    import numpy
+
+    array = numpy.asarray(values)
+    if array.ndim != 1:
+        raise _not_numeric(word)
+    return array[None]
+
+
 def _numeric(word: str, values: Any) -> Any:
-    with suppress(TypeError, ValueError):
-        if (numbers := column(values)).ndim == 1:
-            return numbers
-    raise InputError(f"column {described(word)} holds something that is not a number")
+    try:
+        return column(values)
+    except (TypeError, ValueError):
+        raise _not_numeric(word) from None
 
 
-class _Values:
-    """The values that a program computes, numbered, each of them once: (operation, what it works on)."""
-
-    def __init__(self, numbers: Mapping[str, Value]) -> None:
-        self.numbers = numbers
-        self.entries: list[tuple[str, tuple[Any, ...]]] = []
-        self.known: dict[Hashable, int] = {}
-
-    def put(self, op: str, *operands: Any) -> int:
-        entry = (op, operands)
-        if entry not in self.known:
-            self.known[entry] = len(self.entries)
-            self.entries.append(entry)
-        return self.known[entry]
-
-    def word(self, name: str) -> Form:
-        return self.number(self.numbers[name]) if name in self.numbers else {self.put("word", name): 1}
-
-    def number(self, number: Value) -> Form:
-        return {None: number} if number != 0 else {}
-
-    def operation(self, op: str, *args: Form) -> Form:
-        if all(map(_is_constant, args)):
-            folded = _folded(op, [form.get(None, 0) for form in args])
-            if folded is not None:
-                return self.number(folded)
-        if op in ("minimum", "maximum"):
-            return {self.put(op, *map(self.of, args)): 1}
-        if op in ("ceil_div", "floor_div"):
-            return {self.put(op.removesuffix("_div"), self.of(self.quotient(*args))): 1}
-        return _FORMS[op](self, *args)
-
-    def of(self, form: Form) -> int:
-        """The number of the value of a form."""
-        return self.scaled(*self.split(form))
-
-    def split(self, form: Form) -> tuple[Any, Any]:
-        """A form as a factor and the number of what it multiplies; None stands for 1.
-
-        Common factors are taken out so that 2x + 2y and 3x + 3y share x + y, and so that the rest is whole.
-        """
-        if _is_constant(form):
-            return form.get(None, 0), None
-        if len(form) == 1:
-            [(value, factor)] = form.items()
-            return factor, value
-        if not all(isinstance(c, Rational) for c in form.values()):
-            return 1, self.total(form)
-        factor = Fraction(
-            math.gcd(*(c.numerator for c in form.values())), math.lcm(*(c.denominator for c in form.values()))
-        )
-        return factor, self.total({value: c / factor for value, c in form.items()})
-
-    def total(self, form: Form) -> int:
-        """The number of a sum that has at least two terms; what is subtracted comes last."""
-        (first, factor), *others = sorted(form.items(), key=lambda term: term[1] < 0)
-        total = self.scaled(factor, first)
-        for value, factor in others:
-            total = self.put("add" if factor > 0 else "subtract", total, self.scaled(abs(factor), value))
-        return total
-
-    def scaled(self, factor: Any, value: int | None) -> int:
-        """The number of factor times value. A fraction multiplies first and divides last."""
-        if value is None:
-            return self.put("number", float(factor))
-        if not isinstance(factor, Rational):
-            return self.put("multiply", value, self.put("number", factor))
-        for op, part in (("multiply", factor.numerator), ("divide", factor.denominator)):
-            if part != 1:
-                value = self.put(op, value, self.put("number", float(part)))
-        return value
-
-    def sum(self, sign: int, a: Form, b: Form) -> Form:
-        total = dict(a)
-        for value, factor in b.items():
-            total[value] = total.get(value, 0) + sign * factor
-        return {value: factor for value, factor in total.items() if factor != 0}
-
-    def product(self, a: Form, b: Form) -> Form:
-        for form, other in ((a, b), (b, a)):
-            if _is_constant(form):
-                by = form.get(None, 0)
-                return {value: by * factor for value, factor in other.items() if by != 0}
-        (factor_a, value_a), (factor_b, value_b) = self.split(a), self.split(b)
-        return {self.put("multiply", *sorted((value_a, value_b))): factor_a * factor_b}
-
-    def quotient(self, a: Form, b: Form) -> Form:
-        if not all(isinstance(c, Rational) for c in (*a.values(), *b.values())) or not b:
-            return {self.put("divide", self.of(a), self.of(b)): 1}
-        if _is_constant(b):
-            return {value: Fraction(factor) / b[None] for value, factor in a.items()}
-        (factor_a, value_a), (factor_b, value_b) = self.split(a), self.split(b)
-        factor = Fraction(factor_a) / factor_b
-        above, below = self.scaled(factor.numerator, value_a), self.scaled(factor.denominator, value_b)
-        return {self.put("divide", above, below): 1}
-
-    def power(self, base: Form, exponent: Form) -> Form:
-        n = exponent.get(None, 0)
-        if n < 0:
-            return self.quotient({None: 1}, self.power(base, {None: -n}))
-        result: Form = {None: 1}
-        for _ in range(n):
-            result = self.product(result, base)
-        return result
+def _not_numeric(word: str) -> InputError:
+    return InputError(f"column {described(word)} holds something that is not a number")
 
 
-_FORMS: dict[str, Callable[..., Form]] = {
-    "+": lambda values, a, b: values.sum(1, a, b),
-    "-": lambda values, a, b: values.sum(-1, a, b),
-    "neg": lambda values, a: values.sum(-1, {}, a),
-    "*": _Values.product,
-    "/": _Values.quotient,
-    "exact_div": _Values.quotient,
-    "**": _Values.power,
-}
+def _tiles(shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+    """Parts of a grid, none of more than CHUNK rows."""
+    outer, inner = shape
+    width = max(min(inner, CHUNK), 1)
+    height = CHUNK // width
+    for i in range(0, outer, height):
+        for j in range(0, inner, width):
+            yield slice(i, min(i + height, outer)), slice(j, min(j + width, inner))
 
 
-def _is_constant(form: Form) -> bool:
-    return form.keys() <= {None}
+def _cut(array: Any, tile: tuple[slice, slice]) -> Any:
+    """An array's part in a tile; a side of 1 serves all rows."""
+    n, m = array.shape
+    return array[tile[0] if n != 1 else slice(1), tile[1] if m != 1 else slice(1)]
 
 
-def _folded(op: str, constants: list[Any]) -> Any:
-    """The result of an operation on constants, exact if they are; None where only NumPy says what comes out."""
-    if not all(map(math.isfinite, constants)):
-        return None
-    exact = [Fraction(c) if isinstance(c, Rational) else c for c in constants]
-    if op in ("/", "exact_div", "ceil_div", "floor_div") and exact[1] == 0:
-        return None
-    if op == "**":
-        return exact[0] ** constants[1] if exact[0] != 0 or constants[1] > 0 else None
-    return OPERATIONS["/" if op == "exact_div" else op](*exact)
-
-
-def _scheduled(trees: Mapping[str, Value], values: _Values, results: list[int]) -> Columns:
+def _scheduled(trees: Mapping[str, Value], values: Values, results: list[int]) -> Columns:
     """Put what the results need in order, each value in a slot: constants, words, results, then registers.
 
     A value comes just before the first step that needs it, so that a long sum is added up as its terms are computed.
@@ -282,18 +204,17 @@ def _scheduled(trees: Mapping[str, Value], values: _Values, results: list[int]) 
     computed = [value for value in order if value not in slot_of]
     uses = Counter([*results, *(operand for value in computed for operand in set(entries[value][1]))])
     steps: list[Step] = []
-    free = list(result_slots)  # the room of a result serves others until the result comes
+    free: list[int] = []
     n_slots = result_slots.stop
     for value in computed:
         op, operands = entries[value]
         for operand in set(operands):
             uses[operand] -= 1
-            if uses[operand] == 0 and slot_of[operand] >= result_slots.start:
-                free.append(slot_of[operand])  # also for this step: it goes element by element
-        if own.get(value) in free:
-            free.remove(own[value])
+            if uses[operand] == 0 and slot_of[operand] >= result_slots.stop:
+                free.append(slot_of[operand])  # also for this step: NumPy sees that they share their room
+        if value in own:
             slot_of[value] = own[value]
-        elif free and value not in own:
+        elif free:
             slot_of[value] = free.pop()
         else:
             slot_of[value] = n_slots

@@ -51,9 +51,12 @@ def edit(architecture: Architecture, changes: Mapping[str, Any] | None = None, *
     >>> planner.parameters(planner.edit(planner.load("gqa-8"), n_kv_heads=4, stated_parameters=None))
     5798891520
     """
+    changes = {**(changes or {}), **fields}
+    if not changes:
+        return architecture
     tables = _tables(architecture)
     try:
-        for path, value in {**(changes or {}), **fields}.items():
+        for path, value in changes.items():
             for place in resolve(architecture, path):
                 _set(tables, architecture, place, value)
         return cast(Architecture, build(Architecture, tables))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner import bill
+from planner import folds
 from planner.branch_equations import branch, escaped, given, matrices, more, norm_line
 from planner.components.embedding import Embedding
 from planner.contract import Architecture, Layer
@@ -139,7 +139,7 @@ def _output(model: Architecture) -> str:
 def contract_document(architecture: Architecture) -> str:
     """The contract on a page of Markdown: what it adds up to, every field with its value, and the block equations."""
     parts, written = architecture.parts(), equations(architecture)
-    total, active = bill.parameters(parts), bill.parameters(parts, active=True)
+    total, active = folds.parameters(parts), folds.parameters(parts, active=True)
     lines = [
         f"# {_cell(architecture.title or architecture.name)}",
         "",

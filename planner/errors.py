@@ -41,7 +41,7 @@ class UnknownName(UsageError):
     """
 
     def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r}{suggest(name, names)}")
+        super().__init__(f"unknown {kind} {name!r:.120}{suggest(name, names)}")
 
 
 class InputError(PlannerError):

@@ -63,6 +63,9 @@ class Formula:
     def __repr__(self) -> str:
         return f"<formula {self.name}({', '.join(self.words)}) in {self.unit}>"
 
+    def __reduce__(self) -> str:
+        return self.name  # pickled by its name, as the function that it was made of would be
+
     def __call__(self, *args: Value, **named: Value) -> Value:
         """Calculate: exactly from ints. Columns are read as float64; recorded and SymPy symbols pass through.
 

@@ -33,7 +33,7 @@ def excel(tree: Value, cell: Callable[[str], str]) -> str:
     """Return a recorded formula as a spreadsheet has it, without the leading ``=``; `cell` names the cell of a word.
 
     A spreadsheet reads -x^2 as the square of -x, so a power is bracketed behind a minus sign. Rounding is by ``INT``,
-    which goes down on both sides of zero.
+    which goes down on both sides of zero. A power that is too small for a float is 0, which LibreOffice calls an error.
 
     >>> from planner.arithmetic import ceil_div, word
     >>> excel(ceil_div(word("context"), 16) * 16, lambda word: f"[@{word}]")
@@ -97,6 +97,11 @@ def _excel_quotient(a: Text, b: Text) -> Text:
     return f"{_in_excel(a, PRODUCT)}/{_in_excel(b, POWER)}", PRODUCT
 
 
+def _excel_power(a: Text, b: Text) -> Text:
+    power = f"{_in_excel(a, ATOM)}^{_in_excel(b, ATOM)}"
+    return (power, POWER) if b[0].lstrip("-").isdigit() else (f"IFERROR({power},0)", ATOM)
+
+
 _LATEX: dict[str, Callable[..., Text]] = {
     "+": lambda a, b: (f"{_in_latex(a, SUM)} + {_in_latex(b, SUM)}", SUM),
     "-": lambda a, b: (f"{_in_latex(a, SUM)} - {_in_latex(b, PRODUCT)}", SUM),
@@ -119,7 +124,7 @@ _EXCEL: dict[str, Callable[..., Text]] = {
     "*": lambda a, b: (f"{_in_excel(a, PRODUCT)}*{_in_excel(b, POWER)}", PRODUCT),
     "/": _excel_quotient,
     "exact_div": _excel_quotient,
-    "**": lambda a, b: (f"{_in_excel(a, ATOM)}^{_in_excel(b, ATOM)}", POWER),
+    "**": _excel_power,
     "minimum": lambda a, b: (f"MIN({a[0]},{b[0]})", ATOM),
     "maximum": lambda a, b: (f"MAX({a[0]},{b[0]})", ATOM),
     "ceil_div": lambda a, b: (f"-INT(-{_in_excel(a, ATOM)}/{_in_excel(b, POWER)})", NEGATIVE),

@@ -1,9 +1,10 @@
-"""Tables for people and for programs: one frame as an aligned table, JSON, CSV, Markdown or Parquet."""
+"""Tables for people and for programs: a frame as an aligned table, JSON, CSV, Markdown, Parquet or a spreadsheet."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SCHEMA = 1
-SUFFIXES = {".json": "json", ".csv": "csv", ".md": "md", ".parquet": "parquet"}
+SUFFIXES = {".json": "json", ".csv": "csv", ".md": "md", ".parquet": "parquet", ".xlsx": "xlsx"}
 HEADINGS = {
     "parameters": "parameters",
     "active_parameters": "active",
@@ -31,7 +32,24 @@ HEADINGS = {
     "decode_flops": "decode",
     "request_flops": "request",
     "cache_ratio": "cache, first\n: this",
+    "memory_bytes": "memory",
+    "bandwidth_bytes_per_s": "bandwidth",
+    "link_bytes_per_s": "link,\none way",
+    "domain_size": "link\njoins",
+    "power_w": "power",
+    "bf16_flops": "bf16",
+    "fp16_flops": "fp16",
+    "fp8_flops": "fp8",
+    "nvfp4_flops": "nvfp4",
+    "mxfp4_flops": "mxfp4",
+    "usd_per_hour": "USD/h",
+    "usd_per_mtok": "USD/Mtok",
+    "token_class": "class",
+    "above_tokens": "above\ntokens",
 }
+
+
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def emit(
@@ -43,21 +61,33 @@ def emit(
     """
     if to is not None:
         form = SUFFIXES.get(Path(to).suffix.lower(), "")
-        if not form:
+        if not form or "\0" in to:
             raise UsageError(f"-o {to}: the suffix is none of {', '.join(SUFFIXES)}")
+    forms = {"json": _json, "csv": _csv, "md": _markdown, "table": _table}
+    if to is None:
+        sys.stdout.write(forms[form](frame, command, assumed or {}))
+        return
     try:
         if form == "parquet":
-            frame.to_parquet(to, index=False)
-            return
-        text = {"json": _json, "csv": _csv, "md": _markdown, "table": _table}[form](frame, command, assumed or {})
-        if to is None:
-            sys.stdout.write(text)
+            frame.assign(**{name: _of_one_type(frame[name]) for name in frame.columns}).to_parquet(to, index=False)
+        elif form == "xlsx":
+            from planner.workbook.frames import write_frame
+
+            write_frame(frame, to, command)
         else:
-            Path(to).write_text(text, encoding="utf-8")
+            Path(to).write_text(forms[form](frame, command, assumed or {}), encoding="utf-8")
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         raise UsageError(f"-o {to}: cannot be written: {error.strerror}") from None
+    except ImportError:
+        raise UsageError(f"-o {to}: Parquet needs pyarrow, which is not installed; take .csv or install it") from None
+
+
+def _of_one_type(column: Any) -> Any:
+    """A column as Parquet keeps it: numbers beyond 64 bits as floats, numbers among texts as texts."""
+    kinds = {type(value) for value in column.tolist() if not is_absent(value)}
+    if kinds == {int} and not _is_number(column):
+        return column.astype(float)
+    return column if len(kinds) < 2 else [None if is_absent(value) else str(value) for value in column.tolist()]
 
 
 def _json(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
@@ -89,8 +119,9 @@ def is_absent(value: Any) -> bool:
 
 
 def as_text_cell(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula, made a text for good."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    """A text that a spreadsheet would take for a formula, made a text for good; a number is none."""
+    risky = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if risky and not _NUMBER.fullmatch(value) else value
 
 
 def _csv(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
@@ -136,12 +167,12 @@ def cell(value: Any, unit: str | None) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
-        if unit == "B" and value >= 2**20:
+        if unit == "B" and abs(value) >= 2**20:
             return show(value, "B", binary=True)
         if unit == "B":
             return f"{show_exact(round(value))} B"
-        if unit == "FLOP":
-            return show(value, "FLOP")
+        if unit in ("B/s", "FLOP", "FLOP/s", "W"):
+            return show(value, unit)
         if unit == "1" and value >= 10**7:
             return show(value, "1")
         return (

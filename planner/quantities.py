@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from planner.errors import PlannerError, UnknownName
 
-UNITS = frozenset("1 token token/s token/USD B B/token B/s FLOP FLOP/s FLOP/B s h year W USD USD/h USD/kWh".split())
+UNITS = frozenset("1 token token/USD B B/token B/s FLOP FLOP/s FLOP/B s h year W USD USD/h USD/kWh".split())
 
 # Both ways in which a spreadsheet names its cells, whatever the case: B1, TP8, and R1C1 with R, C, RC, R1, C1.
 _CELL = re.compile(r"[A-Za-z]{1,3}[0-9]+|[Rr][0-9]*|[Rr]?[0-9]*[Cc][0-9]*")
@@ -107,7 +107,8 @@ _VOCABULARY = (
     ("power_w", r"\Pi", "W", "power that an accelerator draws"),
     ("pue", r"\eta", "1", "power of the site for each watt of its machines"),
     # money and rates
-    ("tokens_per_s", r"\rho", "token/s", "tokens processed in a second, of whichever class is priced"),
+    ("tokens", "n", "token", "tokens that are priced, of whichever class"),
+    ("seconds", r"\tau", "s", "time that accelerators work for them"),
     ("usd_per_hour", "p_h", "USD/h", "price of an hour"),
     ("hours", "h", "h", "hours that are paid for"),
     ("usd_per_kwh", "p_e", "USD/kWh", "price of electrical energy"),

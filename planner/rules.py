@@ -144,6 +144,26 @@ class TopK(Counted):
 
 
 @dataclass(frozen=True, slots=True)
+class BlockTopK(Counted):
+    """A query reads its own block of `block` positions up to itself, and the best `k - 1` of the blocks before it.
+
+    >>> BlockTopK(block=4, k=2).pairs(0, 10), BlockTopK(block=4, k=2).kept(10)
+    (47, 10)
+    """
+
+    block: Any
+    k: Any
+
+    def among(self, n: Any) -> Any:
+        full = floor_div(n, self.block)
+        rest = n - full * self.block
+        few = minimum(full, self.k)  # blocks whose queries read every block before
+        before = triangle(few) - few + (self.k - 1) * (full - few)  # blocks that the queries of all full ones read
+        own = full * triangle(self.block) + triangle(rest)
+        return own + self.block * (self.block * before + rest * minimum(full, self.k - 1))
+
+
+@dataclass(frozen=True, slots=True)
 class Strided(Counted):
     """A query reads one compressed entry for each block of `block` positions, a block every `stride`, that is complete.
 

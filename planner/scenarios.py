@@ -11,22 +11,24 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from planner.arithmetic import is_symbolic, plain, word
-from planner.cases import Cases, Texts, as_axis
+from planner.arithmetic import is_symbolic, word
+from planner.cases import Cases, Check, Group, Texts, as_axis, refuse
 from planner.columns import compile_columns
 from planner.contract import Architecture
 from planner.editing import edit
 from planner.errors import PlannerError, UsageError, suggest
 from planner.sources import load
-from planner.spec import ShownRow, violations
-from planner.summary import NEVER, NONE, UNITS, Load, beyond, crossover, summary
+from planner.spec import ShownRow, shown, violations
+from planner.summary import UNITS, Crossover, Load, beyond, crossover, summary
 
 COMPARISON_SET = ("mha", "gqa-8", "mqa", "mla")
+TOO_LONG = "{value} positions exceed the {learned} learned ones"
 LOAD_AXES = tuple(field.name for field in fields(Load))
 COLUMNS = (
     "name parameters active_parameters weights_basis weight_bytes cache_bytes_per_token cache_fixed_bytes cache_bytes "
@@ -73,18 +75,20 @@ def _row(architecture: Architecture, asked: Load) -> dict[str, Any]:
     if learned is not None and length > learned:
         figures = summary(architecture, Load(context=learned, weights=asked.weights))
         known = {name: figures[name] for name in ("parameters", "active_parameters", "weight_bytes")}
-        return {**known, "reason": f"{length} positions exceed the {learned} learned ones"}
+        return {**known, "reason": TOO_LONG.format(value=length, learned=learned)}
     figures = summary(architecture, asked)
     found = crossover(architecture, asked, figures["weight_bytes"])
-    tokens = math.nan if found.tokens is None else float(found.tokens)
-    if found.limit is not None and found.limit < figures["weight_bytes"] / asked.batch:
-        tokens, note = math.nan, NEVER
-    elif not tokens > 0:
-        tokens, note = math.nan, NONE
-    else:
-        note = beyond(stated) if stated is not None and tokens > stated else ""
-    warning = beyond(stated) if stated is not None and length > stated else ""
-    return {**figures, "crossover_tokens": tokens, "crossover_note": note, "warning": warning}
+    absent = _said(found.absent(figures["weight_bytes"] / asked.batch))
+    return {
+        **figures,
+        "crossover_tokens": math.nan if absent else float(found.tokens),
+        "crossover_note": absent or _said(beyond(found.tokens, stated)),
+        "warning": _said(beyond(length, stated)),
+    }
+
+
+def _said(remarks: Iterable[tuple[Any, str]]) -> str:
+    return next((text for held, text in remarks if held), "")
 
 
 def sweep(
@@ -95,7 +99,7 @@ def sweep(
     Axes are the fields of `Load` (context, batch, isl and osl, weights, kv ...) and any contract field by its path,
     each with one value or a list: all combinations (`how` = ``grid``) or side by side (``zip``). `cases` is a table
     whose rows are the scenarios, with a column ``model`` where it has several. Figures are float64. A row that breaks
-    a rule keeps its place, its figures NaN and its `reason` filled.
+    a rule keeps its place, its figures NaN and its `reason` filled; an axis or format that suits no row is refused.
 
     >>> frame = sweep("gqa-8", context=[1000, 2000], n_kv_heads=[8, 3])
     >>> frame[["context", "n_kv_heads", "cache_bytes", "reason"]].values.tolist()[1:3]
@@ -104,19 +108,20 @@ def sweep(
     scenarios = _cases(models, how, cases, axes)
     texts = {name: Texts(scenarios.rows) for name in ("weights_basis", "crossover_note", "warning", "reason")}
     figures: dict[str, Any] = {}
-    for rows, chosen in scenarios.groups():
-        columns = {name: values[rows] for name, values in scenarios.numbers.items()}
+    refused: list[tuple[Any, PlannerError]] = []
+    for group in scenarios.groups():
         try:
-            values = _group(chosen, columns, rows, texts)
+            _fill(group, figures, texts, scenarios.rows)
         except PlannerError as error:
-            texts["reason"].put(rows, str(error))
-            continue
-        if isinstance(rows, slice) and rows == slice(0, scenarios.rows):
-            figures = values
-            break
-        for name, column in values.items():
-            figures.setdefault(name, np.full(scenarios.rows, math.nan))[rows] = column
-    frame = _frame({**scenarios.columns(), **figures, **{name: text.column() for name, text in texts.items()}})
+            texts["reason"].put(group, True, [str(error)])
+            refused.append((group.rows, error))
+    if refused and not figures:
+        raise refused[0][1]
+    for rows, _ in refused:
+        for column in figures.values():
+            column[rows] = math.nan
+    figures = {name: scenarios.as_given(column) for name, column in figures.items()}
+    frame = _frame({**scenarios.columns(), **figures, **{name: t.column(scenarios) for name, t in texts.items()}})
     frame.attrs["axes"] = list(scenarios.order)
     return frame
 
@@ -131,10 +136,13 @@ def crossovers(
     are taken as straight, which figures linear between windows are.
     """
     by_model = not (a in frame.columns and b in frame.columns)
-    if by_model:
-        for name in (a, b):
-            if name not in set(frame["name"]):
-                raise UsageError(f"{name!r} is neither a column nor a model of the frame{suggest(name, frame['name'])}")
+    models = list(frame["name"].unique()) if by_model and "name" in frame.columns else []
+    for name in (a, b) if by_model else ():
+        if name not in models:
+            raise UsageError(f"{name!r} is neither a column nor a model of the frame{suggest(str(name), models)}")
+    for name in (axis, figure) if by_model else (axis, a, b):
+        if name not in frame.columns or not pd.api.types.is_numeric_dtype(frame[name]):
+            raise UsageError(f"{name!r} is no column of numbers of the frame")
     swept = [name for name in frame.attrs.get("axes", ()) if name != axis and not (by_model and name == "name")]
     rows = []
     for key, part in frame.groupby(swept, observed=True, dropna=False) if swept else [((), frame)]:
@@ -162,15 +170,19 @@ def _crossings(at: Any, gap: Any) -> list[float]:
 
 def _cases(models: Any, how: str, cases: pd.DataFrame | None, axes: Mapping[str, Any]) -> Cases:
     if cases is not None:
+        if not isinstance(cases, pd.DataFrame):
+            raise UsageError(f"cases = {shown(cases)} is no DataFrame")
         if axes:
             raise UsageError(f"{next(iter(axes))}: with a table of cases, an axis is a column of that table")
         table = Cases.of_frame(cases.rename(columns={"model": "name"}))
-        values, codes = table.choices.get("name", (models, np.zeros(table.rows, int)))
+        values, codes = table.choices.get("name", (models, np.zeros((1, 1, 1), int)))
         chosen = _models(values)
         if "name" not in table.choices and len(chosen) != 1:
             raise UsageError("a table of cases for several models needs a column 'model'")
         order = tuple(dict.fromkeys(("name", *table.order)))
         return replace(table, choices={**table.choices, "name": (chosen, codes)}, order=order)
+    if "name" in axes:
+        raise UsageError("name is no axis; name the models before the axes")
     given = {"name": _models(models), **{name: as_axis(values) for name, values in axes.items()}}
     for name, values in given.items():
         if len(values) == 0:
@@ -180,57 +192,58 @@ def _cases(models: Any, how: str, cases: pd.DataFrame | None, axes: Mapping[str,
     return Cases.grid(given) if how == "grid" else Cases.zipped(given)
 
 
-def _group(
-    chosen: Mapping[str, Any], columns: Mapping[str, Any], rows: Any, texts: Mapping[str, Texts]
-) -> dict[str, Any]:
-    """Every figure of the rows with one combination of choices; what is to be said of them goes to `texts`."""
-    edits = {name: value for name, value in chosen.items() if name not in ("name", *LOAD_AXES)}
-    architecture = edit(chosen["name"], edits)
-    words = {name: word(f"axis{i}") for i, name in enumerate(columns)}
-    paths = [name for name in columns if name not in LOAD_AXES]
+def _fill(group: Group, figures: dict[str, Any], texts: Mapping[str, Texts], n_rows: int) -> None:
+    """Compute every figure of the rows with one combination of choices; what is to be said of them goes to `texts`."""
+    edits = {name: value for name, value in group.choices.items() if name not in ("name", *LOAD_AXES)}
+    architecture = edit(group.choices["name"], edits)
+    words = {name: word(f"axis{i}") for i, name in enumerate(group.numbers)}
+    paths = [name for name in words if name not in LOAD_AXES]
     symbolic = edit(architecture, {path: words[path] for path in paths})
-    asked = _load({name: value for name, value in {**chosen, **words}.items() if name in LOAD_AXES})
+    asked = _load({name: value for name, value in {**group.choices, **words}.items() if name in LOAD_AXES})
 
     trees = summary(symbolic, asked)
     found = crossover(symbolic, asked, trees["weight_bytes"])
-    trees["crossover_tokens"] = math.nan if found.tokens is None else found.tokens
-    beside = {"target": trees["weight_bytes"] / asked.batch, "resident": asked.resident}
-    if found.limit is not None:
-        beside["limit"] = found.limit
-    n_rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-    values = compile_columns({**trees, **beside})(
-        {f"axis{i}": column for i, column in enumerate(columns.values())}, n_rows
+    trees["crossover_tokens"] = found.tokens
+    bounded = {} if found.limit is None else {"limit": found.limit, "target": trees["weight_bytes"] / asked.batch}
+    if not figures:
+        figures.update(zip(trees, np.empty((len(trees), n_rows)), strict=True))
+    room = {name: group.room(figures[name]) for name in trees}
+    values = compile_columns({**trees, **bounded}).grid(
+        {f"axis{i}": column for i, column in enumerate(group.numbers.values())},
+        group.shape,
+        out=room,
     )
 
-    texts["weights_basis"].put(rows, _basis(architecture))
-    _annotate(architecture, values, rows, texts)
-    bad = np.zeros(n_rows, bool)
-    for held, sentence, fields_at in _checks(architecture, columns, paths, values):
-        broken = np.flatnonzero(~np.broadcast_to(held, bad.shape) & ~bad)
-        texts["reason"].put_each(rows, broken, [sentence.format_map(fields_at(int(i))) for i in broken])
-        bad[broken] = True
-    if bad.any():
-        for column in values.values():
-            column[bad] = math.nan
-    return {name: values[name] for name in trees}
+    loads = {name: group.numbers[name] for name in words if name in LOAD_AXES}
+    resident = replace(asked, **{n: v.astype(float) if n in ("isl", "osl") else v for n, v in loads.items()}).resident
+    _annotate(group, architecture, values, resident, texts)
+    with np.errstate(invalid="ignore"):  # a row of infinities is refused
+        bad = refuse(group, _checks(architecture, group.numbers, paths, np.atleast_2d(resident)), texts["reason"])
+    for name in trees:
+        figure = np.where(bad, math.nan, values[name]) if bad.any() else values[name]
+        if figure is not room[name]:
+            room[name][...] = figure
 
 
-def _annotate(architecture: Architecture, values: Mapping[str, Any], rows: Any, texts: Mapping[str, Texts]) -> None:
+def _annotate(
+    group: Group, architecture: Architecture, values: dict[str, Any], resident: Any, texts: Mapping[str, Texts]
+) -> None:
+    """Say what is to be said beside figures; a crossover that there is not becomes NaN."""
     tokens, stated = values["crossover_tokens"], architecture.max_positions
-    never = values["limit"] < values["target"] if "limit" in values else np.isnan(tokens)
-    none = ~never & ~(tokens > 0)
-    texts["crossover_note"].put(rows, NEVER, never)
-    texts["crossover_note"].put(rows, NONE, none)
-    if stated is not None:
-        texts["crossover_note"].put(rows, beyond(stated), ~never & ~none & (tokens > stated))
-        texts["warning"].put(rows, beyond(stated), values["resident"] > stated)
-    tokens[never | none] = math.nan
+    absent = Crossover(tokens, values.get("limit")).absent(values.get("target"))
+    texts["weights_basis"].put(group, True, [_basis(architecture)])
+    for where, text in beyond(resident, stated):
+        texts["warning"].put(group, where, [text])
+    for where, text in (*beyond(tokens, stated), *reversed(absent)):
+        texts["crossover_note"].put(group, where, [text])
+    if any(np.any(where) for where, _ in absent):
+        values["crossover_tokens"] = np.where(np.logical_or(*(where for where, _ in absent)), math.nan, tokens)
 
 
 def _checks(
-    architecture: Architecture, columns: Mapping[str, Any], paths: Sequence[str], values: Mapping[str, Any]
-) -> Iterator[tuple[Any, str, Callable[[int], Mapping[str, str]]]]:
-    """(rows that hold, sentence, row -> what the sentence shows) of every rule about swept numbers."""
+    architecture: Architecture, columns: Mapping[str, Any], paths: Sequence[str], resident: Any
+) -> Iterator[Check]:
+    """Every rule about swept numbers."""
     for name, column in columns.items():
         if name in LOAD_AXES:
             held = column >= 1
@@ -238,22 +251,23 @@ def _checks(
                 held &= column % 1 == 0
             yield held, f"{name} = {{value}} is not a whole number of at least 1", _showing(value=column)
     if paths:
-        swept = edit(architecture, {path: np.asarray(columns[path], float) for path in paths})
+        shape = np.broadcast_shapes(*(columns[path].shape for path in paths))
+        swept = edit(architecture, {path: np.broadcast_to(np.asarray(columns[path], float), shape) for path in paths})
         for held, path, sentence, part in violations(swept):
-            yield held, f"{path}: {sentence}" if path else sentence, functools.partial(ShownRow, part)
+            said = f"{path}: {sentence}" if path else sentence
+            yield np.broadcast_to(held, shape), said, functools.partial(ShownRow, part)
     learned = architecture.embedding.learned_positions
     if isinstance(learned, int):
-        resident = values["resident"]
-        yield resident <= learned, f"{{value}} positions exceed the {learned} learned ones", _showing(value=resident)
+        yield resident <= learned, TOO_LONG.replace("{learned}", str(learned)), _showing(value=resident)
 
 
-def _showing(**columns: Any) -> Callable[[int], Mapping[str, str]]:
+def _showing(**columns: Any) -> Callable[[Any], Mapping[str, str]]:
     return lambda row: {name: f"{column[row]:.15g}" for name, column in columns.items()}
 
 
 def _models(models: Any) -> list[Architecture]:
     """Names, paths, config tables or contracts, one or many, as contracts."""
-    chosen = [load(model) for model in ([models] if isinstance(models, (str, Mapping, Architecture)) else models)]
+    chosen = [load(model) for model in as_axis(models)]
     if not chosen:
         raise UsageError("name at least one model")
     return chosen
@@ -267,11 +281,20 @@ def _load(asked: Mapping[str, Any]) -> Load:
         raise UsageError("isl and osl belong together: tokens in and tokens out of one request")
     if "isl" in asked and "context" in asked:
         raise UsageError("give either context or isl and osl; a request leaves isl + osl - 1 positions in the cache")
-    for name in ("context", "batch", "isl", "osl"):
-        value = plain(asked.get(name, 1))
-        if not is_symbolic(value) and (type(value) is not int or value < 1):
-            raise UsageError(f"{name} = {value!r} is not a whole number of at least 1")
-    return Load(**asked)
+    for name in ("weights", "kv", "attention", "mla"):
+        if not isinstance(asked.get(name, ""), (str, type(None))):
+            given = "a number" if is_symbolic(asked[name]) else shown(asked[name])
+            raise UsageError(f"{name} is a text such as {getattr(Load(), name) or 'bf16'}, and not {given}")
+    whole = {name: _whole(name, asked[name]) for name in ("context", "batch", "isl", "osl") if name in asked}
+    return Load(**{**asked, **whole})
+
+
+def _whole(name: str, value: Any) -> Any:
+    if is_symbolic(value):
+        return value
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
+        return int(value)
+    raise UsageError(f"{name} = {shown(value)} is not a whole number of at least 1")
 
 
 def _basis(architecture: Architecture) -> str:

@@ -131,7 +131,10 @@ def _number(low: int, whole: bool, value: Any) -> Any:
     if is_symbolic(value):
         return True
     if is_column(value):
-        return (value >= low) & (value <= LARGEST) & (value % 1 == 0) if whole else (value > low) & (value < math.inf)
+        import numpy  # there is a column, so it is loaded already
+
+        inside = (value >= low) & (value <= LARGEST) if whole else (value > low) & (value < math.inf)
+        return inside & (numpy.floor(value) == value) if whole else inside
     return not whole and isinstance(value, float) and low < value < math.inf
 
 
@@ -180,9 +183,9 @@ class Shown(dict[str, str]):
 
 
 class ShownRow(Shown):
-    """The fields of a part that holds columns, as a sentence about one row shows them."""
+    """The fields of a part that holds columns, as a sentence about one row shows them; `row` is its index in them."""
 
-    def __init__(self, part: Spec, row: int) -> None:
+    def __init__(self, part: Spec, row: Any) -> None:
         super().__init__(part)
         self.row = row
 

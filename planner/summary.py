@@ -7,10 +7,12 @@ serve both.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner import accounts, bill
+from planner import accounts, bill, folds
 from planner.arithmetic import is_column, is_symbolic, maximum, minimum
 from planner.bill import Pass
 from planner.contract import Architecture
@@ -61,8 +63,8 @@ def summary(architecture: Architecture, load: Load) -> dict[str, Any]:
     slope = CacheCurve.of(architecture, load.kv).slope(context)
     cached = accounts.cache_bytes(architecture, [context], kv=load.kv)
     figures = {
-        "parameters": bill.parameters(parts),
-        "active_parameters": bill.parameters(parts, active=True),
+        "parameters": folds.parameters(parts),
+        "active_parameters": folds.parameters(parts, active=True),
         "weight_bytes": accounts.weight_bytes(architecture, load.weights),
         "cache_bytes_per_token": slope,
         "cache_fixed_bytes": cached - slope * context,
@@ -87,7 +89,7 @@ def _flops(parts: Any, load: Load, past: Any, new: Any, mla: str, logits: str | 
         attention=load.attention,
         mla=mla,
     )
-    return bill.flops(parts, run, batch=load.batch)
+    return load.batch * folds.flops(parts, run)  # one product over the rows of a sweep, and not one a term
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,14 @@ class CacheCurve:
     windows: tuple[tuple[Any, Any], ...]
 
     @classmethod
-    def of(cls, architecture: Architecture, kv: str | None = None) -> CacheCurve:
-        """The curve of a decoder in a cache format; strided entries count by their average."""
+    def of(
+        cls, architecture: Architecture, kv: str | None = None, parts: Sequence[bill.Part] | None = None
+    ) -> CacheCurve:
+        """The curve of a decoder or of some of its parts, in a cache format; strided entries count by their average."""
         chosen = architecture.kv if kv is None else kv
         fixed, rate = 0, 0
         windows: dict[Any, tuple[Any, Any]] = {}
-        for count, entry in bill.cache(architecture.parts()):
+        for count, entry in folds.cache(architecture.parts() if parts is None else parts):
             stored = cache_format(entry.stored_in(chosen, architecture.activations))
             size = count * stored.bytes_per_position(entry.heads, entry.width)
             rule = entry.rule
@@ -141,24 +145,32 @@ class CacheCurve:
                 tokens = line if tokens is None else maximum(tokens, line)
         bounded = isinstance(self.rate, int) and self.rate == 0
         limit = sum((size * width for size, width in self.windows), start=self.fixed) if bounded else None
-        return Crossover(tokens, limit)
+        return Crossover(math.nan if tokens is None else tokens, limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """`tokens` at which a cache reaches its target; `limit`: bytes that a bounded cache never passes, else None."""
+    """`tokens` at which a cache reaches its target, or NaN; `limit`: bytes that a bounded one never passes, or None."""
 
     tokens: Any
     limit: Any
+
+    def absent(self, target: Any) -> tuple[tuple[Any, str], ...]:
+        """(where it holds, why there is no crossover), on numbers or on columns; the first that holds counts."""
+        unknown = self.tokens != self.tokens
+        return (
+            (unknown if self.limit is None else self.limit < target, NEVER),
+            (unknown | (self.tokens <= 0), NONE),
+        )
 
 
 NEVER = "never: the cache stops growing before it reaches the weights"
 NONE = "none: what the cache holds at any length exceeds the weights"
 
 
-def beyond(stated: int) -> str:
-    """What to say of a length that is computed though the contract does not state it."""
-    return f"beyond the stated maximum of {stated} positions"
+def beyond(length: Any, stated: int | None) -> tuple[tuple[Any, str], ...]:
+    """(where it holds, what is said) of a length that is computed though the contract does not state it."""
+    return () if stated is None else ((length > stated, f"beyond the stated maximum of {stated} positions"),)
 
 
 def crossover(architecture: Architecture, load: Load, weight_bytes: Any) -> Crossover:

@@ -5,6 +5,7 @@ Reading is strict, because the lax readings are the costly ones: `128K` may mean
 be bits, and `80` on its own is no size of a memory.
 """
 
+import functools
 import math
 import re
 from fractions import Fraction
@@ -110,7 +111,7 @@ def show(value: float, unit: str, *, binary: bool = False) -> str:
     if math.isnan(value):
         return "n/a"
     if unit in SPELLINGS:
-        unit = _suiting(value, unit, BINARY if binary else DECIMAL)
+        unit = _suiting(value, unit, binary)
     scaled = value / FACTORS.get(unit, 1.0)
     digits = f"{scaled:.4g}" if abs(scaled) < 999.95 else f"{scaled:,.0f}"
     return f"{digits} {unit}".rstrip()
@@ -153,8 +154,15 @@ def _refusal(value: object, reason: str, unit: str, place: str) -> InputError:
     return InputError(f"{place}: {value!r:.{_LONGEST}} {reason}; {RULES[unit]}")
 
 
-def _suiting(value: float, base: str, prefixes: dict[str, int]) -> str:
+def _suiting(value: float, base: str, binary: bool) -> str:
     """Return the largest unit of which there is at least one, as rounded for showing."""
-    spellings = SECONDS if base == "s" else _spell(base, prefixes)
-    reached = [spelling for spelling, factor in spellings.items() if abs(value) / float(factor) >= 0.99995]
-    return reached[-1] if reached else next(iter(spellings)) if value else base.removeprefix("1")
+    steps = _steps(base, binary)
+    reached = [spelling for spelling, factor in steps if abs(value) / factor >= 0.99995]
+    return reached[-1] if reached else steps[0][0] if value else base.removeprefix("1")
+
+
+@functools.cache
+def _steps(base: str, binary: bool) -> tuple[tuple[str, float], ...]:
+    """The ways of writing a base unit, from small to large, each with how many base units it is."""
+    spellings = SECONDS if base == "s" else _spell(base, BINARY if binary else DECIMAL)
+    return tuple((spelling, float(factor)) for spelling, factor in spellings.items())

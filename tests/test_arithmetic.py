@@ -145,9 +145,7 @@ REFUSED = {
     "%": lambda x: x % 2,
     "reflected %": lambda x: 2 % x,
     "divmod": lambda x: divmod(x, 2),
-    "power of two": lambda x: 2**x,
     "square root": lambda x: x**0.5,
-    "word as exponent": lambda x: x**x,
     "range": range,
     "index": lambda x: [1, 2][x],
     "unpacking": lambda x: [*x],
@@ -162,6 +160,15 @@ REFUSED = {
     "symbol first": lambda x: sympy.Symbol("y") + x,
     "symbol inside": lambda x: maximum(sympy.Symbol("y"), x),
 }
+
+
+def test_a_word_may_be_an_exponent():
+    tree = (1 - 0.25) ** word("batch") + word("new") ** word("batch")
+    assert evaluate(tree, {"batch": 3, "new": 5}) == 0.75**3 + 125
+    assert evaluate(2 ** word("batch"), {"batch": 100}) == 2**100
+    assert evaluate(tree, {"batch": np.array([1, 2]), "new": 2}).tolist() == [2.75, 4.5625]
+    batch = sympy.Symbol("batch")
+    assert evaluate(2 ** word("batch"), {"batch": batch}) == 2**batch
 
 
 @pytest.mark.parametrize("attempt", REFUSED.values(), ids=REFUSED.keys())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import bill
+from planner import bill, folds
 from planner.arithmetic import evaluate, word
 from planner.bill import Bill, Pass
 from planner.components.dense_attention import DenseAttention
@@ -35,13 +35,13 @@ def decoder(*layers: Layer, **fields: Any) -> Architecture:
 
 def product(model: Architecture, ending: str, run: Pass) -> list[Any]:
     """FLOPs of the products of that name, one a part."""
-    by = bill.flops(model.parts(), run, by="product")
+    by = folds.flops(model.parts(), run, by="product")
     return [flops for name, flops in by.items() if name.endswith(ending)]
 
 
 def elements(model: Architecture, length: Any) -> Any:
     """Cached elements of one sequence."""
-    return bill.cache_total(model.parts(), [length], lambda entry, positions: entry.elements * positions)
+    return folds.cache_total(model.parts(), [length], lambda entry, positions: entry.elements * positions)
 
 
 def mamba(**fields: Any) -> Mamba2:
@@ -74,11 +74,11 @@ def zamba(uses: int) -> Architecture:
 def test_a_shared_block_is_stored_once_and_run_at_each_use() -> None:
     once, five = zamba(1), zamba(5)
     # A use adds: its mixer and norm as in a plain layer, its projection d*d = 36, its adapter 2*6 + 2*2*10 = 52.
-    layer = bill.parameters(decoder(Layer(count=1, mixer=mamba(), norm=NORM)).parts()) - 66
-    assert bill.parameters(five.parts()) - bill.parameters(once.parts()) == 4 * (layer + 36 + 52)
+    layer = folds.parameters(decoder(Layer(count=1, mixer=mamba(), norm=NORM)).parts()) - 66
+    assert folds.parameters(five.parts()) - folds.parameters(once.parts()) == 4 * (layer + 36 + 52)
     # The block itself: norm 12, q k v 3*12*12, o 12*6, norm 6, feed-forward 3*6*10.
     block = 12 + 432 + 72 + 6 + 180
-    assert bill.parameters(once.parts()) == 66 + 4 * layer + block + 36 + 52
+    assert folds.parameters(once.parts()) == 66 + 4 * layer + block + 36 + 52
     # Scores: 2 heads x 6 wide, 2 x 12 FLOPs a pair, at each of five uses.
     assert product(five, "scores", Pass.prefill(7)) == [5 * 2 * 12 * 28]
     assert product(five, "extras[0].mixer.q", Pass.prefill(7)) == [5 * 2 * 12 * 12 * 7]
@@ -90,8 +90,8 @@ def test_two_blocks_alternate() -> None:
     layers = [Layer(count=2, mixer=mamba(), norm=NORM, label=b, extras=(with_block(b),)) for b in "AB"]
     both = decoder(*layers, pattern=("A", "B"))
     one = decoder(Layer(count=4, mixer=mamba(), norm=NORM, extras=(with_block("A"),)))
-    assert bill.parameters(both.parts()) - bill.parameters(one.parts()) == 702
-    assert bill.flops(both.parts(), Pass.prefill(9)) == bill.flops(one.parts(), Pass.prefill(9))
+    assert folds.parameters(both.parts()) - folds.parameters(one.parts()) == 702
+    assert folds.flops(both.parts(), Pass.prefill(9)) == folds.flops(one.parts(), Pass.prefill(9))
 
 
 def test_a_product_of_a_shared_block_reads_shared_tensors_and_its_own_cache() -> None:
@@ -116,7 +116,7 @@ def test_a_cache_entry_stands_only_with_its_owner() -> None:
     assert product(model, "scores", Pass.prefill(10)) == [n * 2 * 6 * 55 for n in (2, 3)]  # both kinds'
     reads = {read for p in reader.mixer.bill(6).products for read in p.reads}
     assert {"/owner.mixer.k", "/owner.mixer.v"} <= reads
-    assert bill.parameters(model.parts()) == 66 + 5 * (6 + 2 * 6 * 6) + 2 * 2 * 6 * 3
+    assert folds.parameters(model.parts()) == 66 + 5 * (6 + 2 * 6 * 6) + 2 * 2 * 6 * 3
 
 
 # --- DSA and NSA: read less than they keep ------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_sparse_attention_reads_the_best_and_keeps_all() -> None:
     assert product(model, "scores", Pass.prefill(10, attention="square")) == [2 * 10 * 100, 2 * 6 * 100]
     # Indexer: q 4 x 6, k 6 x 2, norm 2 + 2, weights 6 x 3.
     plain = decoder(Layer(count=1, mixer=dsa(index_heads=1, index_head_dim=1), norm=NORM))
-    assert bill.parameters(model.parts()) - bill.parameters(plain.parts()) == (24 + 12 + 4 + 18) - (4 + 6 + 2 + 6)
+    assert folds.parameters(model.parts()) - folds.parameters(plain.parts()) == (24 + 12 + 4 + 18) - (4 + 6 + 2 + 6)
 
 
 def nsa(**fields: Any) -> NativeSparseAttention:
@@ -151,9 +151,9 @@ def nsa(**fields: Any) -> NativeSparseAttention:
 
 def test_native_sparse_attention_has_three_branches() -> None:
     model = decoder(Layer(count=1, mixer=nsa(), norm=NORM))
-    # Scores of 4 heads x 3 wide. Compressed: queries 4..10 see 1 1 2 2 3 3 4 entries; selected: 1..8 then 8 each;
-    # window: 1 2 then 3 each.
-    pairs = [1 + 1 + 2 + 2 + 3 + 3 + 4, 36 + 16, 3 + 24]
+    # Scores of 4 heads x 3 wide. Compressed: queries 4..10 see 1 1 2 2 3 3 4 entries; selected: 1..8, then one block of
+    # 4 and 1 or 2 positions of their own; window: 1 2 then 3 each.
+    pairs = [1 + 1 + 2 + 2 + 3 + 3 + 4, 36 + 5 + 6, 3 + 24]
     assert product(model, "scores", Pass.prefill(10)) == [2 * 12 * n for n in pairs]
     # Keys and values of 2 heads x 3: 4 compressed entries, all 10 selected, 3 in the window, 4 inputs to compress.
     assert elements(model, 10) == 2 * 6 * (4 + 10 + 3 + 4)
@@ -161,7 +161,7 @@ def test_native_sparse_attention_has_three_branches() -> None:
     assert product(model, "compress_k.map", Pass.prefill(10)) == [2 * 72 * 4]
     assert [product(model, "compress_k.map", Pass.decode(n)) for n in (10, 11)] == [[0], [2 * 72]]
     # q 6*12, o 12*6, three branches of k and v 6*6, gate 6*12, two compressions 12*3 + 4*3.
-    assert bill.parameters(model.parts()) == 66 + 6 + 72 + 72 + 3 * 72 + 72 + 2 * 48
+    assert folds.parameters(model.parts()) == 66 + 6 + 72 + 72 + 3 * 72 + 72 + 2 * 48
 
 
 # --- Falcon-H1: two mixers side by side ---------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def test_the_lists_of_two_mixers_add() -> None:
     def sums_up(figure: Callable[[Architecture], Any], norms: Any) -> None:
         assert figure(both) == sum(map(figure, apart)) - figure(rest) - norms
 
-    sums_up(lambda m: bill.parameters(m.parts()), 4 * 6)  # both alone have a mixer norm, together there is one
-    sums_up(lambda m: bill.flops(m.parts(), run), 0)
+    sums_up(lambda m: folds.parameters(m.parts()), 4 * 6)  # both alone have a mixer norm, together there is one
+    sums_up(lambda m: folds.flops(m.parts(), run), 0)
     sums_up(lambda m: elements(m, 11), 0)
     assert elements(both, 11) == 4 * (2 * 3 * 11 + 14 * 4 + 24)
 
@@ -216,8 +216,8 @@ def every_toy(n: Callable[[str, int], Any]) -> dict[str, Bill]:
 
 def figures(lists: Bill, past: Any, new: Any) -> tuple[Any, Any, Any]:
     parts = [bill.Part("x", 3, lists)]
-    cached = bill.cache_total(parts, [past], lambda entry, positions: entry.elements * positions)
-    return bill.parameters(parts), bill.flops(parts, Pass(past=past, new=new, emitted=new)), cached
+    cached = folds.cache_total(parts, [past], lambda entry, positions: entry.elements * positions)
+    return folds.parameters(parts), folds.flops(parts, Pass(past=past, new=new, emitted=new)), cached
 
 
 @pytest.mark.parametrize("toy", ["shared", "state", "sparse", "native", "both"])

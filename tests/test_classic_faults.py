@@ -1,7 +1,7 @@
 """The classic faults of calculators, each with the exact value that shows it.
 
-Kept elsewhere: the latent sharded over ranks and KV heads fewer than ranks (`test_parallel`), scales of quantised
-formats (`test_storage`), GiB and GB (`test_units`), a sparse or vector peak taken for the tensor peak (`test_speed`).
+Kept elsewhere: the latent sharded over ranks and KV heads fewer than ranks (`test_parallel`), a sparse or vector peak
+taken for the tensor peak (`test_catalogue`).
 """
 
 import gzip
@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
+import planner
+from planner import folds
 from planner.bill import Pass
 from planner.sources.config_json import read_config
+from planner.units import parse_bytes, show
 
 DATA = Path(__file__).parent / "data" / "params.jsonl.gz"
 ROWS = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]
@@ -30,7 +32,7 @@ def parts(name, **changes):
 
 def cached(name, length, **changes):
     """Cached elements of one sequence."""
-    return bill.cache_total(parts(name, **changes), [length], lambda entry, positions: entry.elements * positions)
+    return folds.cache_total(parts(name, **changes), [length], lambda entry, positions: entry.elements * positions)
 
 
 def tensors(name):
@@ -44,7 +46,7 @@ def test_latent_attention_is_not_read_as_grouped_heads():
 
 
 def test_the_latent_belongs_to_every_rank():
-    entries = [entry for _, entry in bill.cache(parts("deepseek-ai/DeepSeek-V3"))]
+    entries = [entry for _, entry in folds.cache(parts("deepseek-ai/DeepSeek-V3"))]
     assert {(entry.id, entry.shard) for entry in entries} == {("latent", "replicated"), ("rope_key", "replicated")}
 
 
@@ -58,7 +60,7 @@ def test_the_latent_belongs_to_every_rank():
 )
 def test_the_head_width_is_no_quotient(name, layers, kv_heads, head_dim, total):
     assert cached(name, 1) == layers * 2 * kv_heads * head_dim
-    assert bill.parameters(parts(name)) == total
+    assert folds.parameters(parts(name)) == total
 
 
 def test_a_window_bounds_the_cache():
@@ -100,19 +102,19 @@ def test_a_window_that_is_switched_off_is_none():
 
 def test_a_tied_matrix_is_stored_once_and_multiplied_by():
     """Llama 3.2 1B is tied, Llama 3.1 8B is not; both multiply by V x d for each position that gives logits."""
-    assert bill.parameters(parts("meta-llama/Llama-3.2-1B")) == 1_235_814_400
-    assert "lm_head" not in bill.parameters(parts("meta-llama/Llama-3.2-1B"), by="role")
+    assert folds.parameters(parts("meta-llama/Llama-3.2-1B")) == 1_235_814_400
+    assert "lm_head" not in folds.parameters(parts("meta-llama/Llama-3.2-1B"), by="role")
     assert (
-        bill.parameters(parts("meta-llama/Llama-3.2-1B", tie_word_embeddings=False)) == 1_235_814_400 + 128_256 * 2048
+        folds.parameters(parts("meta-llama/Llama-3.2-1B", tie_word_embeddings=False)) == 1_235_814_400 + 128_256 * 2048
     )
-    heads = bill.flops(parts("meta-llama/Llama-3.2-1B"), Pass.prefill(1), by="component")["lm_head"]
+    heads = folds.flops(parts("meta-llama/Llama-3.2-1B"), Pass.prefill(1), by="component")["lm_head"]
     assert heads == 2 * 128_256 * 2048
-    assert bill.parameters(parts("meta-llama/Llama-3.1-8B"), by="role")["lm_head"] == 128_256 * 4096
+    assert folds.parameters(parts("meta-llama/Llama-3.1-8B"), by="role")["lm_head"] == 128_256 * 4096
 
 
 @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "openai-community/gpt2", "google/gemma-2-9b"])
 def test_an_embedding_is_no_product(name):
-    assert "embedding" not in bill.flops(parts(name), Pass.prefill(1000), by="component")
+    assert "embedding" not in folds.flops(parts(name), Pass.prefill(1000), by="component")
 
 
 def test_a_look_up_reads_rows_and_a_tied_table_is_read_whole():
@@ -122,9 +124,9 @@ def test_a_look_up_reads_rows_and_a_tied_table_is_read_whole():
 
 
 def test_a_gated_feed_forward_has_three_matrices():
-    role = bill.parameters(parts("meta-llama/Llama-3.1-8B"), by="role")
+    role = folds.parameters(parts("meta-llama/Llama-3.1-8B"), by="role")
     assert role["ffn_dense"] == 32 * 3 * 4096 * 14_336 == 5_637_144_576
-    role = bill.parameters(parts("arcee-ai/AFM-4.5B"), by="role")
+    role = folds.parameters(parts("arcee-ai/AFM-4.5B"), by="role")
     assert role["ffn_dense"] == 36 * 2 * 2560 * 18_432 == 3_397_386_240
 
 
@@ -137,8 +139,8 @@ def test_a_gated_feed_forward_has_three_matrices():
     ],
 )
 def test_active_experts_are_not_all_experts(name, total, active):
-    assert bill.parameters(parts(name)) == total
-    assert bill.parameters(parts(name), active=True) == active
+    assert folds.parameters(parts(name)) == total
+    assert folds.parameters(parts(name), active=True) == active
 
 
 def test_the_first_layers_are_dense():
@@ -148,14 +150,14 @@ def test_the_first_layers_are_dense():
         (3, "feed_forward"),
         (58, "mixture"),
     ]
-    role = bill.parameters(architecture.parts(), by="role")
+    role = folds.parameters(architecture.parts(), by="role")
     assert role["ffn_dense"] == 3 * 3 * 7168 * 18_432 == 1_189_085_184
     assert role["experts_routed"] == 58 * 256 * 3 * 7168 * 2048 == 653_908_770_816
 
 
 def test_shared_experts_are_counted():
-    assert bill.parameters(parts("deepseek-ai/DeepSeek-V3"), by="role")["experts_shared"] == 58 * 3 * 7168 * 2048
-    qwen = bill.parameters(parts("Qwen/Qwen1.5-MoE-A2.7B"), by="role")["experts_shared"]
+    assert folds.parameters(parts("deepseek-ai/DeepSeek-V3"), by="role")["experts_shared"] == 58 * 3 * 7168 * 2048
+    qwen = folds.parameters(parts("Qwen/Qwen1.5-MoE-A2.7B"), by="role")["experts_shared"]
     assert qwen == 24 * (3 * 2048 * 5632 + 2048)  # with the gate in front of it
 
 
@@ -183,17 +185,35 @@ def test_the_checkpoint_s_format_is_not_the_cache_s(dtype):
     assert (architecture.weights == "bf16") == (dtype == "bfloat16")
 
 
+def test_scales_and_zero_points_of_quantised_weights_are_stored():
+    """Llama 3.1 8B, AWQ in groups of 128: 2 bytes of scale and half a byte of zero point for each group; published
+    checkpoints have 5.73 GB. Half a byte a parameter would be 4.0 GB."""
+    model = read("meta-llama/Llama-3.1-8B")
+    linear = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 4096 * 14_336)
+    rest = 2 * 128_256 * 4096 + 65 * 4096
+    expected = linear // 2 + linear // 128 * 5 // 2 + 2 * rest
+    assert planner.weight_bytes(model, weights="awq-g128") == expected == 5_727_854_592
+
+
+def test_gib_are_no_gb():
+    """80 GiB are 7 % more than 80 GB, and Llama 3.1 8B in bf16 is 16.06 GB or 14.96 GiB."""
+    assert (parse_bytes("80GB"), parse_bytes("80GiB")) == (80_000_000_000, 85_899_345_920)
+    size = planner.weight_bytes(read("meta-llama/Llama-3.1-8B"))
+    assert size == 16_060_522_496
+    assert (show(size, "B"), show(size, "B", binary=True)) == ("16.06 GB", "14.96 GiB")
+
+
 def test_a_multiply_add_is_two_flops():
     """Llama 3.1 8B, one token without context: twice the weights that multiply, and one key to look at."""
     run = parts("meta-llama/Llama-3.1-8B")
     weights = 8_030_261_248 - 128_256 * 4096 - 65 * 4096  # without the look-up table and the norms
-    assert bill.flops(run, Pass.prefill(1)) == 2 * weights + 32 * 2 * 32 * (128 + 128)
+    assert folds.flops(run, Pass.prefill(1)) == 2 * weights + 32 * 2 * 32 * (128 + 128)
 
 
 def test_decoding_looks_at_the_context():
     """Each step costs 4 H d a layer for every position behind it: the TP + T² law."""
     run = parts("meta-llama/Llama-3.1-8B")
-    step = bill.flops(run, Pass.decode(131_071)) - bill.flops(run, Pass.decode(0))
+    step = folds.flops(run, Pass.decode(131_071)) - folds.flops(run, Pass.decode(0))
     assert step == 32 * 4 * 32 * 128 * 131_071 == 68_718_952_448
-    core = bill.flops(run, Pass.decode(1000, 50), by="component")["attention_core"]
+    core = folds.flops(run, Pass.decode(1000, 50), by="component")["attention_core"]
     assert core == 32 * (4 * 32 * 128 * 50 * 1000 + 2 * 32 * 128 * 50 * 51)

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -132,6 +135,12 @@ GARBAGE = "x" * 10_000_000
         (["compare", "--attention", "dense"], 2, "attention = 'dense' is none of causal, square"),
         (["formulas", "kv_payloads"], 2, "did you mean 'kv_payload'?"),
         (["sweep", "mha", "-o", "out.xls"], 2, "the suffix is none of"),
+        (["sweep", "mha", "-o", "\0.csv"], 2, "the suffix is none of"),
+        (["sweep", "mha", "--context", "0"], 3, "context = 0 is not a whole number of at least 1"),
+        (["sweep", "mha", "--context=--"], 3, "is not a number"),
+        (["sweep", "mha", "--kv", "bf61"], 2, "unknown cache format 'bf61'; did you mean 'bf16'?"),
+        (["sweep", "mha", "--axis", "name=mqa"], 2, "name is no axis"),
+        (["sweep", "mha", "--axis", "n_kv_head=1"], 3, "did you mean 'n_kv_heads'?"),
         (["compare", "no/such/config.json"], 3, "no such file"),
     ],
 )
@@ -172,3 +181,61 @@ def test_files_that_are_no_contract(capsys, tmp_path, suffix, text):
     assert "bad" in err
     assert "Traceback" not in err
     assert len(err) < 3000
+
+
+class Endless(io.TextIOBase):
+    def read(self, size=-1):
+        assert 0 < size < 10**8
+        return "x" * size
+
+
+@pytest.mark.parametrize(
+    ("stdin", "sentence"),
+    [
+        (None, "standard input: name is missing"),
+        (io.StringIO(), "standard input: name is missing"),
+        (Endless(), "standard input: 4,000,001 characters are more than a contract has"),
+        (io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), "utf-8"), "standard input: not text in UTF-8"),
+    ],
+    ids=["closed", "empty", "endless", "binary"],
+)
+def test_standard_input_that_is_no_contract(capsys, monkeypatch, stdin, sentence):
+    monkeypatch.setattr("sys.stdin", stdin)
+    status, out, err = run(capsys, "compare", "-")
+    assert (status, out) == (3, "")
+    assert sentence in err
+
+
+def test_a_terminal_without_every_character_shows_the_rest():
+    asked = [sys.executable, "-m", "planner.cli", "show", "gqa-8"]
+    done = subprocess.run(asked, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True)
+    assert b"4096 ? 4096" in done.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_an_output_that_takes_nothing():
+    asked = [sys.executable, "-m", "planner.cli", "contract", "mha"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, check=False, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("planner: standard output: No space left")
+
+
+def test_parquet_keeps_what_its_types_can(capsys, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "mixed.parquet"
+    assert run(capsys, "sweep", "mha", "--axis", "window=4096,none", "-o", path)[0] == 0
+    assert parquet.read_table(path)["window"].to_pylist() == ["4096", "none"]
+    assert run(capsys, "compare", "mha", "--batch", "1e16", "-o", path)[0] == 0
+    assert parquet.read_table(path)["cache_bytes"].to_pylist() == [10.0**16 * 524_288 * 128_000]
+
+
+def test_parquet_without_pyarrow_names_the_way_out(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("pandas.DataFrame.to_parquet", raises_import_error)
+    status, _, err = run(capsys, "compare", "mha", "-o", tmp_path / "x.parquet")
+    assert status == 2
+    assert "Parquet needs pyarrow, which is not installed; take .csv or install it" in err
+
+
+def raises_import_error(*_, **__):
+    raise ImportError

@@ -236,6 +236,16 @@ def test_int64_columns_do_not_wrap():
     assert result["pairs"][0] == 2**39 * (2**40 + 1)
 
 
+def test_an_exponent_may_be_a_column_a_number_or_half_a_number():
+    program = compile_columns({"left": 8 * (1.0 - (1.0 - 0.25) ** PAST), "both": NEW**PAST})
+    frame = {"past": np.array([1, 2, 40]), "new": np.array([3, 3, 1])}
+    result = program(frame)
+    np.testing.assert_allclose(result["left"], [8 * (1 - 0.75**n) for n in (1, 2, 40)], rtol=1e-15)
+    assert result["both"].tolist() == [3, 9, 1]
+    assert program({"past": 2, "new": np.array([3, 5])})["both"].tolist() == [9, 25]
+    assert program({"past": 0.5, "new": np.array([4, 9])})["both"].tolist() == [2, 3]
+
+
 def test_division_by_zero_marks_the_row_and_warns_nobody():
     program = compile_columns(
         {"ratio": PAST / NEW, "fixed": PAST / 0, "up": ceil_div(PAST, NEW), "none": word("new") ** -1}
@@ -320,3 +330,17 @@ def test_one_program_serves_many_threads():
     for i, result in enumerate(together):
         for name, column in result.items():
             np.testing.assert_array_equal(column, alone[i % 4][name])
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (1, 9), (9, 1), (CHUNK + 3, 2), (3, CHUNK + 1)])
+def test_a_grid_varies_only_where_its_columns_do(shape):
+    past, new = np.arange(1.0, shape[0] + 1)[:, None], np.arange(2.0, shape[1] + 2)[None]
+    trees = {"outer": 3 * PAST + triangle(PAST), "inner": minimum(NEW, 4), "five": 5, "word": NEW}
+    trees["both"] = PAST * NEW + 1
+    out = {name: np.full(shape, -1.0) for name in trees}
+    result = compile_columns(trees).grid({"past": past, "new": new}, shape, out)
+    expected = {"outer": 3 * past + past * (past + 1) / 2, "inner": np.minimum(new, 4), "five": 5.0, "word": new}
+    for name, want in {**expected, "both": past * new + 1}.items():
+        np.testing.assert_array_equal(*np.broadcast_arrays(result[name], want))
+    assert [result[name].shape for name in ("outer", "inner", "five")] == [past.shape, new.shape, (1, 1)]
+    assert np.may_share_memory(result["both"], out["both"])

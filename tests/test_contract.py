@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 import planner
-from planner import bill
+from planner import folds
 from planner.components.dense_attention import DenseAttention
 from planner.components.embedding import Embedding, Output
 from planner.components.feed_forward import FeedForward
@@ -28,7 +28,7 @@ def decoder(*layers, **fields):
 
 
 def counted(model, modules=("body",)):
-    return bill.parameters(model.parts(), modules=modules)
+    return folds.parameters(model.parts(), modules=modules)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
+from planner import bill, folds
 from planner.sources.config_json import read_config
 
 DATA = Path(__file__).parent / "data"
@@ -53,7 +53,7 @@ def counted(run):
     else:
         past, new, emitted = 0, run["seq"], run["seq"] if run["logits"] == "all" else 1
     it = bill.Pass(past=past, new=new, emitted=emitted, attention="square", mla="reexpanded")
-    return bill.flops(architecture.parts(), it, batch=run["batch"])
+    return folds.flops(architecture.parts(), it, batch=run["batch"])
 
 
 def label(run):

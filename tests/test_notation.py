@@ -29,6 +29,8 @@ CASES = [
     (C**2, r"\left(w^R\right)^{2}", "window^2"),
     ((A / B) ** 2, r"\left(\frac{P}{T}\right)^{2}", "(past/new)^2"),
     (A**-1, r"P^{-1}", "past^(-1)"),
+    ((1 - A / B) ** C, r"\left(1 - \frac{P}{T}\right)^{w^R}", "IFERROR((1-past/new)^window,0)"),
+    (0.75 ** (A * B), r"0.75^{P T}", "IFERROR(0.75^(past*new),0)"),
     (A + -2, r"P + \left(-2\right)", "past+(-2)"),
     (A * Fraction(2, 3), r"P \cdot \frac{2}{3}", "past*(2/3)"),
     (A * 0.5, r"P \cdot 0.5", "past*0.5"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner import bill
+from planner import folds
 from planner.accounts import parameters
 from planner.errors import InputError, UnknownName
 from planner.loading import from_table, parse_toml, to_toml
@@ -40,7 +40,7 @@ CONFIGS = dict(configs())
 EXCESS = {
     "tied head stored twice": lambda model: model.vocab_size * model.d_model,
     "mtp": lambda model: parameters(model, modules=("mtp",)),
-    "stored buffers": lambda model: bill.parameters(model.parts(), buffers=False) - parameters(model),
+    "stored buffers": lambda model: folds.parameters(model.parts(), buffers=False) - parameters(model),
 }
 
 
@@ -165,7 +165,7 @@ def test_parameters(name, counted):
 )
 def test_cache_of_one_token(name, two_byte):
     parts = planner.load(name).parts()
-    assert bill.cache_total(parts, [1], lambda entry, positions: 2 * entry.elements * positions) == two_byte
+    assert folds.cache_total(parts, [1], lambda entry, positions: 2 * entry.elements * positions) == two_byte
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,11 @@ def test_names_as_people_write_them(written):
     ("written", "sentence"),
     [
         ("llama-3.1-9b", "unknown model or path 'llama-3.1-9b'; did you mean 'llama-3.1-8b'?"),
-        ("somebody/Llama-3.1-8B", "unknown model or path 'somebody/Llama-3.1-8B'; did you mean 'llama-3.1-8b'?"),
+        (
+            "somebody/Llama-3.1-8B",
+            "unknown model or path 'somebody/Llama-3.1-8B'; did you mean 'llama-3.1-8b'?; it is not in the hub's "
+            "cache, --online or PLANNER_ONLINE=1 asks the hub",
+        ),
         ("", "unknown model or path ''"),
         ("-", "unknown model or path '-'"),
         ("zzz", "unknown model or path 'zzz'"),

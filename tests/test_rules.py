@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.arithmetic import evaluate, word
-from planner.rules import CAUSAL, Causal, Chunk, Constant, Packed, Prefix, Strided, StridedTopK, TopK, Window
+from planner.rules import CAUSAL, BlockTopK, Causal, Chunk, Constant, Packed, Prefix, Strided, StridedTopK, TopK, Window
 
 SIZES = st.integers(0, 40)
 WIDTHS = st.integers(1, 12)
@@ -25,6 +25,9 @@ def seen(rule: Causal, query: int, total: int) -> int:
             return sum(key // width == query // width for key in keys)
         case TopK(k):
             return min(k, len(keys))
+        case BlockTopK(block, k):
+            blocks = {key // block for key in keys}
+            return sum(key // block in {query // block, *sorted(blocks)[: k - 1]} for key in keys)
         case StridedTopK(block, stride, k):
             return min(k, seen(Strided(block, stride), query, total))
         case Strided(block, stride):
@@ -44,6 +47,7 @@ RULES = st.one_of(
     st.builds(Window, WIDTHS),
     st.builds(Chunk, WIDTHS),
     st.builds(TopK, WIDTHS),
+    st.builds(BlockTopK, block=st.integers(1, 8), k=st.integers(1, 5)),
     st.builds(Strided, block=st.integers(1, 12), stride=st.integers(1, 12)),
     st.builds(StridedTopK, block=st.integers(1, 12), stride=st.integers(1, 12), k=st.integers(1, 5)),
 )
@@ -103,6 +107,7 @@ def test_square_is_what_a_dense_kernel_computes_with_the_keys_that_are_kept(rule
         (Window(16), 10, 10, 10),
         (Chunk(16), 100, 16, 15),
         (TopK(16), 100, 100, 100),
+        (BlockTopK(8, 2), 100, 100, 100),
         (Strided(32, 16), 100, 5, 5),
         (Constant(), 100, 1, 1),
         (Constant(), 0, 1, 1),
@@ -114,7 +119,7 @@ def test_positions_that_a_cache_keeps(rule, length, during, between):
     assert rule.held(length) == between
 
 
-@pytest.mark.parametrize("rule", [CAUSAL, Window(7), Chunk(7), TopK(7), Strided(6, 4)])
+@pytest.mark.parametrize("rule", [CAUSAL, Window(7), Chunk(7), TopK(7), BlockTopK(4, 3), Strided(6, 4)])
 def test_the_readings_agree(rule):
     """Ints, columns, recorded words and SymPy symbols give the same pairs."""
     past, new = np.arange(0, 40.0), np.arange(40.0, 0, -1)

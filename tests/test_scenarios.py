@@ -1,13 +1,15 @@
 """Tables of scenarios: the figures that the comparison must show, and a sweep that says what exact ints say."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import planner
-from planner.errors import UsageError
+from planner.columns import CHUNK
+from planner.errors import PlannerError, UsageError
 from planner.scenarios import compare, crossovers, sweep
 
 FIGURES = (
@@ -141,3 +143,88 @@ def test_a_question_that_cannot_be_asked(call, sentence):
     with pytest.raises(UsageError) as caught:
         call()
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"context": [1, 5000, 0, 70_000], "batch": list(range(1, 41))},
+        {"context": list(range(100, 8000, 97)), "n_kv_heads": [8, 3, 4], "batch": [1, 2.5]},
+        {"n_kv_heads": [1, 5], "context": list(range(1, 40)), "n_heads": [32, 12], "kv": ["bf16", "fp8"]},
+        {"context": [4000]},
+    ],
+    ids=str,
+)
+def test_a_grid_says_of_each_row_what_the_row_says_alone(axes):
+    """However a grid shares its work between rows, side by side and as a table of cases nothing is shared."""
+    grid = sweep(["gqa-8", "mistral-7b-v0.1"], **axes)
+    assert len(grid) == 2 * math.prod(map(len, axes.values()))
+    assert len(grid.drop_duplicates(["name", *axes])) == len(grid)
+    mixed = grid.sample(frac=1, random_state=3).reset_index(drop=True)
+    cases = mixed[["name", *axes]].astype({"name": str}).rename(columns={"name": "model"})
+    zipped = sweep(cases["model"].tolist(), how="zip", **{axis: cases[axis].tolist() for axis in axes})
+    for table in (sweep(cases=cases), zipped):
+        for name in mixed.columns:
+            np.testing.assert_array_equal(table[name].to_numpy(), mixed[name].to_numpy(), err_msg=name)
+
+
+def test_figures_may_be_written_to():
+    frame = sweep("mha", context=[10, 20], batch=list(range(1, 100)))
+    frame.loc[0, ["parameters", "cache_bytes", "context"]] = 1
+    assert frame.loc[:1, "parameters"].tolist() == [1, 6_738_415_616]
+    assert frame.loc[1, "cache_bytes"] == 2 * 524_288 * 10
+
+
+def test_a_table_without_rows_has_no_scenarios():
+    assert len(sweep("mha", cases=pd.DataFrame({"context": pd.Series([], dtype=int)}))) == 0
+
+
+def test_many_reasons_keep_their_rows():
+    frame = sweep("gqa-8", n_kv_heads=list(range(1, 301)), context=[7])
+    said = frame["reason"].tolist()
+    assert [n for n, text in enumerate(said, 1) if text == ""] == [1, 2, 4, 8, 16, 32]
+    assert said[298] == "layers[0].mixer: n_kv_heads = 299 does not divide n_heads = 32"
+
+
+def test_small_integers_do_not_wrap():
+    row = sweep("mha", isl=np.array([100], "int8"), osl=np.array([100], "uint8")).iloc[0]
+    assert row["cache_bytes"] == 524_288 * 199
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: sweep("mha", contxt=[1, 2]), "mha: contxt: unknown field; did you mean 'count'?"),
+        (lambda: sweep("mha", kv="bf61"), "unknown cache format 'bf61'; did you mean 'bf16'?"),
+        (lambda: sweep("mha", kv=[8]), "kv is a text such as bf16, and not a number"),
+        (lambda: sweep("mha", isl=[8]), "isl and osl belong together: tokens in and tokens out of one request"),
+        (lambda: sweep("mha", name=["mla"]), "name is no axis; name the models before the axes"),
+        (lambda: sweep(7), "7 is neither a model's name nor a path, a config or an Architecture"),
+        (lambda: sweep("mha", context=[[1, 2]]), "context = [1, 2] is not a whole number of at least 1"),
+        (lambda: sweep("mha", context=np.ones((1, 2))), "context: an axis is one row of values, and this one has 2"),
+        (lambda: sweep("mha", context=[10**400]), "context: an axis holds a number beyond all that are computed with"),
+        (lambda: sweep(context=range(10**5), batch=range(10**5)), "40,000,000,000 scenarios are more than a table"),
+        (lambda: sweep("mha", cases=[1]), "cases = [1] is no DataFrame"),
+        (lambda: sweep("mha", cases=pd.DataFrame({"norm": [{}]})), "column norm holds something that is neither"),
+        (lambda: sweep(cases=pd.DataFrame({"model": ["a"], "name": ["b"]})), "column name stands twice"),
+        (lambda: crossovers(sweep("mha"), "mha", "mla"), "'mla' is neither a column nor a model of the frame"),
+        (lambda: crossovers(sweep("mha"), "mha", "mha", axis="kv"), "'kv' is no column of numbers of the frame"),
+    ],
+)
+def test_a_sweep_of_which_no_row_can_be_computed_is_refused(call, sentence):
+    with pytest.raises(PlannerError) as caught:
+        call()
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_row_of_infinities_is_refused_without_a_warning():
+    frame = sweep("mha", context=[math.inf, 1], n_kv_heads=[math.inf, 8])
+    assert (frame["reason"] != "").tolist() == [True, True, True, False]
+
+
+def test_a_sweep_needs_little_room_beside_its_frame():
+    tracemalloc.start()
+    frame = sweep("llama-3.1-8b", context=np.arange(1, 30_001), batch=np.arange(1, 33))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < frame.memory_usage(index=False).sum() + 16 * 8 * CHUNK

@@ -11,6 +11,7 @@ from planner import PlannerError
 from planner.errors import InputError
 from planner.loading import to_toml
 from planner.sources import load, read, read_text
+from tests.sources.builders import safetensors_file
 
 CONFIG = {
     "model_type": "llama",
@@ -65,6 +66,22 @@ def test_paths(folder, path, name):
         assert load(spelled).name == name
 
 
+def test_weights_are_described_by_the_config_beside_them(folder):
+    for name in ("model.safetensors", "model.safetensors.index.json", "model-00001-of-00002.safetensors"):
+        Path("checkpoint", name).write_bytes(b"not read")
+        assert load(f"checkpoint/{name}") == load("checkpoint/config.json")
+    assert load("checkpoint") == load("checkpoint/config.json")
+
+
+def test_weights_alone_are_no_contract(folder):
+    safetensors_file(folder / "x.safetensors", [("w", "F32", (2,))])
+    rule = "a checkpoint's header says nothing of heads, masks and positions; put its config.json beside it"
+    for place in ("x.safetensors", "."):
+        with pytest.raises(InputError) as error:
+            load(place)
+        assert str(error.value) == f"{place}: {rule} (planner show lists its tensors)"
+
+
 def test_a_folder_whose_name_nobody_knows(folder, monkeypatch):
     monkeypatch.chdir("checkpoint")
     assert load("config.json").name == "checkpoint"
@@ -99,6 +116,8 @@ def test_text_that_is_neither(text, sentence):
     [
         ("no.json", "no.json: no such file"),
         ("no.toml", "no.toml: no such file"),
+        ("no.gguf", "no.gguf: cannot be read: No such file or directory"),
+        ("no/no.safetensors", "no/no.safetensors: cannot be read: No such file or directory"),
         (Path("no"), "no: no such file"),
         ("./no", "unknown model or path './no'"),
         (".", ".: a folder without a config.json"),

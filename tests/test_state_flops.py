@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
+from planner import bill, folds
 from planner.sources.config_json import read_config
 
 DATA = Path(__file__).parent / "data"
@@ -45,7 +45,7 @@ def counted(run):
     it = bill.Pass(past=past, new=new, emitted=emitted, attention="square")
     parts = read_config(CONFIGS[run["name"]], run["name"]).architecture.parts()
     words: dict[str, int] = {}
-    for name, flops in bill.flops(parts, it, batch=run["batch"], by="product").items():
+    for name, flops in folds.flops(parts, it, batch=run["batch"], by="product").items():
         word = name.split(".")[-1]
         words[word] = words.get(word, 0) + flops
     return words

@@ -14,10 +14,12 @@ from planner.commands.options import (
     given_load,
     load_options,
     note,
+    online_option,
     pair,
     read_model,
     say_assumed,
 )
+from planner.errors import InputError
 
 
 def register(commands: Commands) -> None:
@@ -41,6 +43,7 @@ def register(commands: Commands) -> None:
         "diff", diff, "What differs between two contracts, and what it does to parameters, FLOPs and cache."
     )
     sub.add_argument("models", nargs=2, metavar="MODEL", help=MODEL)
+    online_option(sub)
 
 
 DIFF_CONTEXT = 1024
@@ -50,7 +53,7 @@ def compare(args: argparse.Namespace) -> None:
     from planner.scenarios import COMPARISON_SET
     from planner.scenarios import compare as table
 
-    chosen = [edited(read_model(name), args.edits) for name in args.models or COMPARISON_SET]
+    chosen = [edited(read_model(name, args.online), args.edits) for name in args.models or COMPARISON_SET]
     frame = table(chosen, derive=args.derive, **given_load(args, numbers=count))
     for column in ("warning", "reason"):
         for name, text in zip(frame["name"], frame[column], strict=True):
@@ -67,10 +70,13 @@ def compare(args: argparse.Namespace) -> None:
 def sweep(args: argparse.Namespace) -> None:
     from planner.scenarios import sweep as table
 
-    chosen = [edited(read_model(name), args.edits) for name in args.models]
+    chosen = [edited(read_model(name, args.online), args.edits) for name in args.models]
     axes = given_load(args, numbers=lambda text, place: [count(part, place) for part in text.split(",")])
     axes |= {path: axis_values(text) for path, text in map(pair, args.axes)}
-    emit(args, table(chosen, how="zip" if args.zip else "grid", **axes), say_assumed(args, chosen))
+    frame = table(chosen, how="zip" if args.zip else "grid", **axes)
+    if (frame["reason"] != "").all():
+        raise InputError(frame["reason"].iloc[0])
+    emit(args, frame, say_assumed(args, chosen))
 
 
 def diff(args: argparse.Namespace) -> None:
@@ -79,7 +85,7 @@ def diff(args: argparse.Namespace) -> None:
     from planner.editing import diff as differences
     from planner.scenarios import compare as table
 
-    a, b = (read_model(name).architecture for name in args.models)
+    a, b = (read_model(name, args.online).architecture for name in args.models)
     rows = [
         {"path": path, a.name: str(left), b.name: str(right)}
         for path, (left, right) in differences(a, b).items()

@@ -5,14 +5,30 @@ from __future__ import annotations
 import argparse
 import sys
 
-from planner.commands.options import MODEL, Commands, count, edit_option, edited, emit, note, read_model
+from planner.commands import checkpoints
+from planner.commands.options import (
+    MODEL,
+    Commands,
+    count,
+    edit_option,
+    edited,
+    emit,
+    note,
+    online_option,
+    read_model,
+)
 
 
 def register(commands: Commands) -> None:
     """Add the commands of this module."""
-    sub = commands.add("show", show, "The itemised bill of a decoder, with subtotals and the published figures.")
+    sub = commands.add(
+        "show",
+        show,
+        "The itemised bill of a decoder, or what the headers of its checkpoint list, held to its contract.",
+    )
     sub.add_argument("model", metavar="MODEL", help=MODEL)
     edit_option(sub)
+    online_option(sub)
 
     sub = commands.add(
         "contract", contract, "The whole written contract of a decoder, and its block equations.", table=False
@@ -20,12 +36,18 @@ def register(commands: Commands) -> None:
     sub.add_argument("model", metavar="MODEL", help=MODEL)
     sub.add_argument("--toml", action="store_true", help="as TOML that the planner reads back")
     edit_option(sub)
+    online_option(sub)
 
     sub = commands.add(
-        "verify", verify, "Run a decoder in NumPy, made small, and hold the counts to what was measured."
+        "verify",
+        verify,
+        "Run a decoder in NumPy, made small, and hold the counts to what was measured; of a checkpoint, its header "
+        "too. Exit status 1 if a check fails.",
     )
     sub.add_argument("model", nargs="?", default="gqa-8", metavar="MODEL", help=MODEL)
     sub.add_argument("--full", action="store_true", help="keep the depth and read longer sequences")
+    edit_option(sub)
+    online_option(sub)
 
     sub = commands.add("formulas", formulas, "The named formulas, or one of them with symbols, units and source.")
     sub.add_argument("formula", nargs="?", metavar="NAME")
@@ -36,12 +58,16 @@ def register(commands: Commands) -> None:
     sub.add_argument("--max-params", help="only presets with at most so many parameters")
 
 
-def show(args: argparse.Namespace) -> None:
+def show(args: argparse.Namespace) -> int | None:
     import pandas
 
     from planner.accounts import itemise, parameters
+    from planner.sources import read_headers
 
-    loaded = read_model(args.model)
+    headers = None if args.model == "-" else read_headers(args.model, online=args.online)
+    if headers is not None:
+        return checkpoints.show(args, *headers)
+    loaded = read_model(args.model, args.online)
     architecture = edited(loaded, args.edits)
     frame = itemise(architecture)
     total = parameters(architecture)
@@ -61,20 +87,24 @@ def show(args: argparse.Namespace) -> None:
     emit(args, frame, {})
     for line in loaded.against_published(total) if not args.edits else ():
         note(line)
+    return None
 
 
 def contract(args: argparse.Namespace) -> None:
     from planner.equations import contract_document
     from planner.loading import to_toml
 
-    architecture = edited(read_model(args.model), args.edits)
+    architecture = edited(read_model(args.model, args.online), args.edits)
     sys.stdout.write(to_toml(architecture) if args.toml else contract_document(architecture))
 
 
 def verify(args: argparse.Namespace) -> int:
+    from planner.sources import read_headers
     from planner.witness.verify import verify as run
 
-    report = run(read_model(args.model).architecture, args.full)
+    headers = None if args.model == "-" else read_headers(args.model, online=args.online)
+    architecture = edited(read_model(args.model, args.online), args.edits)
+    report = run(architecture, args.full, checkpoint=headers[0] if headers else None)
     if args.form == "table" and args.output is None:
         print(report)
     else:

@@ -10,14 +10,19 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import UsageError
+from planner.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from planner.sources import Loaded
 
 Command = Callable[[argparse.Namespace], int | None]
 
-MODEL = "a preset (planner models), a config.json or TOML file, a checkpoint folder, or - for standard input"
+STDIN = "standard input"
+
+MODEL = (
+    "a preset (planner models), a config.json or TOML file, a checkpoint (a folder, a .gguf file, a .safetensors file "
+    "with a config.json beside), org/name of the Hugging Face hub, or - for standard input"
+)
 
 
 class Commands:
@@ -34,7 +39,7 @@ class Commands:
             forms = sub.add_mutually_exclusive_group()
             for form in ("json", "csv", "md"):
                 forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=f"print as {form}")
-            sub.add_argument("-o", "--output", metavar="FILE", help="write to a .json, .csv, .md or .parquet file")
+            sub.add_argument("-o", "--output", metavar="FILE", help="write to a .json, .csv, .md, .parquet, .xlsx file")
             sub.set_defaults(form="table")
         return sub
 
@@ -50,6 +55,7 @@ def load_options(sub: argparse.ArgumentParser, many: bool) -> None:
     sub.add_argument("--logits", help="positions with logits in a prefill: last or all (default last)")
     sub.add_argument("--mla", help="latent attention: auto, expanded, absorbed or reexpanded (default auto)")
     edit_option(sub)
+    online_option(sub)
 
 
 def edit_option(sub: argparse.ArgumentParser) -> None:
@@ -59,19 +65,36 @@ def edit_option(sub: argparse.ArgumentParser) -> None:
     )
 
 
+def online_option(sub: argparse.ArgumentParser) -> None:
+    """Add ``--online``, which lets the models of a command come over the network."""
+    sub.add_argument(
+        "--online", action="store_true", help="ask the Hugging Face hub for org/name that its cache here lacks"
+    )
+
+
 def note(text: str) -> None:
     """Say something beside the data."""
     print("".join(c if c.isprintable() else "?" for c in text), file=sys.stderr)
 
 
-def read_model(name: str) -> Loaded:
+def read_model(name: str, online: bool = False) -> Loaded:
     """Read a model from what its user named, and say what its reader noticed."""
     from planner.sources import read, read_text
 
-    loaded = read_text(sys.stdin.read(), "standard input") if name == "-" else read(name)
+    loaded = read_text(_standard_input(), STDIN) if name == "-" else read(name, online=online)
     for line in loaded.notes:
         note(f"{loaded.architecture.name}: {line}")
     return loaded
+
+
+def _standard_input() -> str:
+    """All that a contract could have, and a character more by which its reader sees that it is too long."""
+    from planner.loading import MAX_BYTES
+
+    try:
+        return "" if sys.stdin is None else sys.stdin.read(MAX_BYTES + 1)
+    except UnicodeDecodeError:
+        raise InputError(f"{STDIN}: not text in UTF-8") from None
 
 
 def edited(loaded: Loaded, edits: Sequence[str]) -> Any:
@@ -98,7 +121,6 @@ def count(text: str, place: str) -> int:
 
 def axis_values(text: str) -> list[Any]:
     """The values of an axis: numbers where they read as numbers, else words."""
-    from planner.errors import InputError
     from planner.units import parse_count
 
     values: list[Any] = []
@@ -116,11 +138,11 @@ def given_load(args: argparse.Namespace, numbers: Callable[[str, str], Any]) -> 
     for name in ("context", "batch", "isl", "osl"):
         text = getattr(args, name, None)
         if text is not None:
-            given[name] = numbers(text, f"--{name}")
+            given[name] = numbers(str(text), f"--{name}")  # argparse makes a list of a bare --
     for name in ("kv", "weights", "attention", "logits", "mla"):
         text = getattr(args, name)
         if text is not None:
-            given[name] = text.split(",") if name in ("kv", "weights") and args.name == "sweep" else text
+            given[name] = str(text).split(",") if name in ("kv", "weights") and args.name == "sweep" else text
     return given
 
 

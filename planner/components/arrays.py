@@ -42,7 +42,7 @@ def softplus(x: Array) -> Array:
 
 def softmax(x: Array) -> Array:
     """Exponentials over their sum along the last axis; a row of -inf gives zeros."""
-    top = np.max(x, axis=-1, keepdims=True)
+    top = np.max(x, axis=-1, keepdims=True, initial=-np.inf)
     weights = np.exp(x - np.where(np.isfinite(top), top, 0))
     total = np.sum(weights, axis=-1, keepdims=True)
     return np.asarray(weights / np.where(total == 0, 1, total))

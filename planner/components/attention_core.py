@@ -25,19 +25,19 @@ def attend(
 ) -> Array:
     """``softmax(scale q k^T + bias) v`` over what the mask allows (Vaswani et al. 2017, eq. 1).
 
-    q [S, G, R, d_k], k [T, G, d_k], v [T, G, d_v], mask [S, T], bias [G, R, S, T], sinks [G, R] -> [S, G, R, d_v]. A
-    sink is one more score, of a position whose value is nothing (gpt-oss).
+    q [S, G, R, d_k], k [T, G, d_k], v [T, G, d_v], mask [S, T] or [G, 1, S, T], bias [G, R, S, T], sinks [G, R] ->
+    [S, G, R, d_v]. A sink is one more score, of a position whose value is nothing (gpt-oss).
     """
 
     def scored(keys: slice) -> Array:
-        scores = scale * run.product("scores", "sgrd,tgd->grst", q, k[keys], mask=mask[:, keys])  # [G, R, S, T]
+        scores = scale * run.product("scores", "sgrd,tgd->grst", q, k[keys], mask=mask[..., keys])  # [G, R, S, T]
         scores = soft_capped(scores, soft_cap)
         if bias is not None:
             scores = scores + bias[..., keys]
-        return np.where(mask[:, keys], scores, np.asarray(-np.inf, scores.dtype))
+        return np.where(mask[..., keys], scores, np.asarray(-np.inf, scores.dtype))
 
     def valued(weights: Array, keys: slice) -> Array:
-        return run.product("values", "grst,tgd->sgrd", weights, v[keys], mask=mask[:, keys])  # [S, G, R, d_v]
+        return run.product("values", "grst,tgd->sgrd", weights, v[keys], mask=mask[..., keys])  # [S, G, R, d_v]
 
     if run.block is not None:
         return _blockwise(scored, valued, len(k), run.block, (*q.shape[1:3], len(q)), sinks)
@@ -47,6 +47,14 @@ def attend(
         return valued(softmax(scores), everything)
     column = np.broadcast_to(sinks[:, :, None, None], (*scores.shape[:-1], 1))  # [G, R, S, 1]
     return valued(softmax(np.concatenate([scores, column], axis=-1))[..., :-1], everything)
+
+
+def best(scores: Array, allowed: Array, k: int) -> Array:
+    """Which k of the allowed keys have the highest scores, the earlier one of two equals: [..., T] -> [..., T]."""
+    ranked = np.argsort(-np.where(allowed, scores, -np.inf), axis=-1, kind="stable")[..., :k]  # [..., k]
+    chosen = np.zeros(scores.shape, bool)
+    np.put_along_axis(chosen, ranked, True, axis=-1)
+    return chosen & allowed
 
 
 def _blockwise(

@@ -35,6 +35,10 @@ class Run(Protocol):
         """[S] where each new token stands, as rotary and learned positions count; documents begin again at 0."""
 
     @property
+    def reach(self) -> int:
+        """The context that rotary frequencies are set for, where their scaling depends on it."""
+
+    @property
     def begins(self) -> Array:
         """[S] whether a sequence or a document begins there: a recurrence starts from nothing."""
 
@@ -45,6 +49,10 @@ class Run(Protocol):
     @property
     def number(self) -> int:
         """Which layer of the decoder it is, from 0."""
+
+    @property
+    def n_layers(self) -> int:
+        """How many layers the decoder has."""
 
     @property
     def notes(self) -> dict[str, Array]:
@@ -81,7 +89,7 @@ class Run(Protocol):
         """[S, T] which of the positions at hand each new one sees, documents and a prefix included."""
 
     def key_positions(self, rule: Causal) -> Array:
-        """[T] where the tokens of the positions at hand stand, as `positions`."""
+        """[T] where the tokens of the positions at hand stand, as `positions`; of an entry, its block's first one."""
 
     def under(self, prefix: str) -> Run:
         """The same run with every id below a prefix, as `Bill.under`."""

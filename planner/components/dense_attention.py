@@ -166,8 +166,8 @@ class DenseAttention(Mixer):
     def _placed(self, heads: Array, run: Run, norm: str) -> Array:
         """Queries or keys [S, heads, d_k], normed and turned, in the order that the contract says."""
         if self.qk_norm_after_position:
-            return self._normed(turned(heads, self.position, run.positions), run, norm)
-        return turned(self._normed(heads, run, norm), self.position, run.positions)
+            return self._normed(turned(heads, self.position, run.positions, run.reach), run, norm)
+        return turned(self._normed(heads, run, norm), self.position, run.positions, run.reach)
 
     def _normed(self, heads: Array, run: Run, norm: str) -> Array:
         if self.qk_norm is None:

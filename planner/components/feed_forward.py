@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal
 
-from planner.bill import Bill, Operation, Shard, Tensor, linear
+from planner.bill import Bill, Operation, Tensor, linear
 from planner.components.arrays import Array, activate, np, softplus
 from planner.components.base import PositionWise, Run
 from planner.components.norm import Norm

@@ -7,11 +7,15 @@ from typing import Any, ClassVar
 
 from planner.arithmetic import exact_div
 from planner.bill import Bill, CacheEntry, Operation, Product, Tensor, linear
-from planner.components.base import Mixer
+from planner.components.arrays import Array, activate, np, sigmoid, softplus
+from planner.components.base import Mixer, Run
 from planner.components.feed_forward import Activation
-from planner.components.state_space import ROLE, short_convolution
+from planner.components.state_space import ROLE, convolved, short_convolution
 from planner.rules import Constant
 from planner.spec import Count, spec
+
+SHARPNESS = 8
+"""c of De et al. 2024, eq. 3: an open gate raises the learned decay to this power."""
 
 
 @spec
@@ -54,3 +58,23 @@ class GatedRecurrence(Mixer):
             Operation("gate", width, "new"),
             linear("out", width, d_model, ROLE, bias=True, shard="row"),
         )
+
+    def forward(self, x: Array, run: Run) -> Array:
+        beside = activate(self.activation, run.linear("y", x))  # [S, D] -> [S, W]
+        x = convolved(run.linear("x", x), run, bias=True)  # [S, D] -> [S, W]
+        log_a = -SHARPNESS * self._gate("recurrent_gate", x, run) * softplus(run.weight("a_param"))  # [S, W]
+        new = run.begins[:, None]  # [S, 1]
+        read = np.where(new, 1, np.sqrt(-np.expm1(2 * log_a))) * self._gate("input_gate", x, run) * x  # [S, W]
+        carried = np.where(new, 0, np.exp(log_a))  # [S, W]
+        state, states = run.state("state").astype(x.dtype).reshape(-1), []  # [W]
+        for a, u in zip(carried, read, strict=True):
+            state = a * state + u  # [W]
+            states.append(state)
+        run.keep("state", state)
+        return run.linear("out", np.stack(states) * beside)  # [S, W] -> [S, D]
+
+    def _gate(self, id: str, x: Array, run: Run) -> Array:
+        """A sigmoid gate, block by block: [S, W] -> [S, W]."""
+        blocks = x.reshape(len(x), self.n_heads, -1)  # [S, H, W / H]
+        gate = run.product(id, "shi,hij->shj", blocks, run.weight(f"{id}.weight")) + run.weight(f"{id}.bias")
+        return sigmoid(gate).reshape(x.shape)

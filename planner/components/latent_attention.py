@@ -94,22 +94,23 @@ class LatentAttention(Mixer):
         )
 
     def forward(self, x: Array, run: Run) -> Array:
-        q = self._queries(x, run)  # [S, H, d_nope + d_rope]
+        read = x if self.q_lora_rank is None else self._query_latent(x, run)  # [S, D] or [S, q_lora_rank]
+        q = self._queries(read, run)  # [S, H, d_nope + d_rope]
         latent, rope_key = self._cached(x, run)  # [T, 1, R], [T, 1, d_rope]
         up = run.weight("kv_b.weight").reshape(self.n_heads, -1, self.kv_lora_rank)  # [H, d_nope + d_v, R]
         core = self._absorbed if run.step.mla == "absorbed" else self._with_heads
-        out = core(q, latent, rope_key, up, self._mask(x, run), run)  # [S, H, d_v]
+        out = core(q, latent, rope_key, up, self._mask(x, read, run), run)  # [S, H, d_v]
         return run.linear("o", out.reshape(len(x), -1))  # [S, H * d_v] -> [S, D]
 
-    def _mask(self, x: Array, run: Run) -> Array:
-        """[S, T] what each query reads."""
+    def _mask(self, x: Array, query_input: Array, run: Run) -> Array:
+        """[S, T] what each query reads; `query_input` is what the queries are made of."""
         return run.mask(self.rule)
 
-    def _queries(self, x: Array, run: Run) -> Array:
-        q = run.linear("q", x) if self.q_lora_rank is None else run.linear("q_b", self._query_latent(x, run))
-        q = q.reshape(len(x), self.n_heads, -1)  # [S, H, d_nope + d_rope]
+    def _queries(self, read: Array, run: Run) -> Array:
+        q = run.linear("q" if self.q_lora_rank is None else "q_b", read)  # [S, H * (d_nope + d_rope)]
+        q = q.reshape(len(read), self.n_heads, -1)
         nope, rope = np.split(q, [self.nope_head_dim], axis=-1)
-        return np.concatenate([nope, turned(rope, self.position, run.positions)], axis=-1)
+        return np.concatenate([nope, turned(rope, self.position, run.positions, run.reach)], axis=-1)
 
     def _query_latent(self, x: Array, run: Run) -> Array:
         return self.latent_norm.forward(run.linear("q_a", x), run, "q_a_norm")  # [S, D] -> [S, q_lora_rank]
@@ -117,7 +118,7 @@ class LatentAttention(Mixer):
     def _cached(self, x: Array, run: Run) -> tuple[Array, Array]:
         latent, rope_key = np.split(run.linear("kv_a", x), [self.kv_lora_rank], axis=-1)  # [S, R], [S, d_rope]
         latent = self.latent_norm.forward(latent, run, "kv_a_norm")
-        rope_key = turned(rope_key[:, None], self.position, run.positions)  # [S, 1, d_rope]
+        rope_key = turned(rope_key[:, None], self.position, run.positions, run.reach)  # [S, 1, d_rope]
         return run.extend("latent", latent[:, None]), run.extend("rope_key", rope_key)
 
     def _with_heads(self, q: Array, latent: Array, rope_key: Array, up: Array, mask: Array, run: Run) -> Array:

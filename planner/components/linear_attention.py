@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from planner.bill import Bill, Operation, Tensor, linear
-from planner.components.base import Mixer
+from planner.components.arrays import Array, activate, np, sigmoid, softplus
+from planner.components.base import Mixer, Run
 from planner.components.norm import Norm
-from planner.components.state_space import ROLE, recurrence, short_convolution
+from planner.components.state_space import ROLE, convolved, recurrence, scanned, short_convolution
 from planner.spec import Count, spec
+
+UNIT_EPS = 1e-6
+"""Added to the square of a query's or key's length before it is brought to 1 (`modeling_qwen3_next.py`)."""
 
 
 @spec
@@ -55,6 +59,51 @@ class GatedDeltaNet(Mixer):
             linear("out", values, d_model, ROLE, shard="row"),
         )
 
+    def forward(self, x: Array, run: Run) -> Array:
+        keys = self.n_key_heads * self.key_head_dim
+        gate = activate("silu", run.linear("z", x))  # [S, D] -> [S, H * d_v]
+        beta = sigmoid(run.linear("b", x))  # [S, D] -> [S, H] how much of the difference is written
+        step = softplus(run.linear("a", x) + run.weight("dt_bias"))  # [S, D] -> [S, H]
+        decay = np.exp(-step * np.exp(run.weight("a_log")))  # [S, H]
+        qkv = activate("silu", convolved(run.linear("qkv", x), run, bias=False))  # [S, D] -> [S, 2 G * d_k + H * d_v]
+        q, k, v = np.split(qkv, [keys, 2 * keys], axis=-1)
+        q, k = (self._by_value_head(part) for part in (q, k))  # [S, H, d_k]
+        v = v.reshape(len(x), self.n_value_heads, -1)  # [S, H, d_v]
+        out = self.norm.forward(_delta_rule(q * self.key_head_dim**-0.5, k, v, beta, decay, run), run)  # [S, H, d_v]
+        return run.linear("out", out.reshape(len(x), -1) * gate)  # [S, H * d_v] -> [S, D]
+
+    def _by_value_head(self, x: Array) -> Array:
+        """Queries or keys of length 1, which neighbours share: [S, G * d_k] -> [S, H, d_k]."""
+        heads = _unit(x.reshape(len(x), self.n_key_heads, -1))  # [S, G, d_k]
+        return np.repeat(heads, self.n_value_heads // self.n_key_heads, axis=1)
+
+
+def _unit(x: Array) -> Array:
+    """Vectors of length 1 along the last axis."""
+    return np.asarray(x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + UNIT_EPS))
+
+
+def _delta_rule(q: Array, k: Array, v: Array, beta: Array, decay: Array, run: Run) -> Array:
+    """``S_t = decay_t S_{t-1} + beta_t k_t (v_t - decay_t S_{t-1}^T k_t)^T; o_t = S_t^T q_t``.
+
+    That is Yang et al. 2025, eq. 10, transposed. q and k [S, H, d_k], v [S, H, d_v], beta and decay [S, H] ->
+    [S, H, d_v]. A document begins with S = 0.
+    """
+    carried = np.where(run.begins[:, None], 0, decay)[..., None, None]  # [S, H, 1, 1]
+    state, out = run.state("state").astype(v.dtype).reshape(*k.shape[1:], -1), []  # [H, d_k, d_v]
+    for t in range(len(v)):
+        state = carried[t] * state  # [H, d_k, d_v]
+        held = run.product("state_recall", "hkv,hk->hv", state, k[t])  # [H, d_v]
+        change = beta[t, :, None] * (v[t] - held)  # [H, d_v]
+        state = state + run.product("state_update", "hk,hv->hkv", k[t], change)  # [H, d_k, d_v]
+        out.append(run.product("state_readout", "hkv,hk->hv", state, q[t]))  # [H, d_v]
+    run.keep("state", state)
+    return np.stack(out)
+
+
+DEPTH_EPS = 1e-5
+"""Keeps the last layer's rates above 0, and those of a single layer finite (`modeling_minimax.py`)."""
+
 
 @spec
 class LightningAttention(Mixer):
@@ -82,3 +131,16 @@ class LightningAttention(Mixer):
             Operation("gate", width, "new"),
             linear("o", width, d_model, "attention", shard="row"),
         )
+
+    def forward(self, x: Array, run: Run) -> Array:
+        gate = sigmoid(run.linear("output_gate", x))  # [S, D] -> [S, H * d]
+        qkv = activate("silu", run.linear("qkv", x)).reshape(len(x), self.n_heads, -1)  # [S, D] -> [S, H, 3 d]
+        q, k, v = np.split(qkv, 3, axis=-1)  # [S, H, d]
+        decay = np.exp(-self.rates(run.number, run.n_layers)).astype(x.dtype)  # [H]
+        out = scanned(v, k, q, decay[:, None, None], run)  # [S, H, d]
+        return run.linear("o", self.norm.forward(out.reshape(len(x), -1), run) * gate)  # [S, H * d] -> [S, D]
+
+    def rates(self, layer: int, n_layers: int) -> Array:
+        """[H] how fast heads forget: as ALiBi's slopes, and less the deeper the layer (`modeling_minimax.py`)."""
+        depth = 1 - layer / (n_layers - 1 + DEPTH_EPS) + DEPTH_EPS
+        return np.asarray(2.0 ** (-8 * np.arange(1, self.n_heads + 1) / self.n_heads) * depth)

@@ -70,7 +70,7 @@ class MixtureAttention(Mixer):
         q = self._by_expert("q", np.repeat(x[:, None], self.top_k, axis=1), chosen, run)  # [S, k, D] -> [S, k, G * d]
         q = q.reshape(len(x), self.n_heads, self.head_dim)
         k, v = (run.linear(id, x).reshape(len(x), self.n_kv_heads, -1) for id in "kv")  # [S, G, d]
-        q, k = (turned(heads, self.position, run.positions) for heads in (q, k))
+        q, k = (turned(heads, self.position, run.positions, run.reach) for heads in (q, k))
         heads = attend(
             q.reshape(len(x), self.top_k, self.n_kv_heads, -1).swapaxes(1, 2),  # [S, G, k, d]
             run.extend("k", k),

@@ -33,9 +33,9 @@ class Norm(Spec):
             Operation("norm", elements, "new"),
         )
 
-    def forward(self, x: Array, run: Run, id: str = "norm") -> Array:
-        """Over the last axis, then times γ plus β: [..., width] -> [..., width]."""
-        x = self.normalised(x)
+    def forward(self, x: Array, run: Run, id: str = "norm", *, groups: int = 1) -> Array:
+        """Over the last axis or each of several groups in it, then times γ plus β: [..., width] -> [..., width]."""
+        x = self.normalised(x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups)).reshape(x.shape)
         if self.weight:
             x = x * (run.weight(f"{id}.weight") + self.offset)
         return x + run.weight(f"{id}.bias") if self.biased else x

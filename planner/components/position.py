@@ -179,25 +179,28 @@ class Rope(Position):
         if self.width is not None:
             yield self.width % 2 == 0, "width = {width} is odd, and rotation turns elements in pairs"
 
-    def turned(self, heads: Array, positions: Array) -> Array:
-        """Each pair of elements turned by its position times its frequency: [S, H, d] -> [S, H, d]."""
+    def turned(self, heads: Array, positions: Array, reach: int) -> Array:
+        """Each pair of elements turned by its position times its frequency for a context of `reach` positions.
+
+        [S, H, d] -> [S, H, d].
+        """
         width = heads.shape[-1] if self.width is None else self.width
         frequencies, size = self.base ** -(np.arange(0, width, 2) / width), 1.0  # [width / 2]
         if self.scaling is not None:
-            frequencies, size = self.scaling.stretched(frequencies, self.base, int(positions.max()) + 1)
+            frequencies, size = self.scaling.stretched(frequencies, self.base, reach)
         angles = np.multiply.outer(positions, frequencies)[:, None]  # [S, 1, width / 2]
         cos, sin = ((size * wave(angles)).astype(heads.dtype) for wave in (np.cos, np.sin))
         inner, rest = heads[..., :width], heads[..., width:]
-        pairs = inner.reshape(*inner.shape[:-1], *((-1, 2) if self.interleaved else (2, -1)))
+        pairs = inner.reshape(*inner.shape[:-1], *((width // 2, 2) if self.interleaved else (2, width // 2)))
         axis = -1 if self.interleaved else -2
         a, b = np.moveaxis(pairs, axis, 0)  # [S, H, width / 2] each
         out = np.stack([a * cos - b * sin, a * sin + b * cos], axis=axis).reshape(inner.shape)
         return np.concatenate([out, rest], axis=-1)
 
 
-def turned(heads: Array, position: Position | None, positions: Array) -> Array:
+def turned(heads: Array, position: Position | None, positions: Array, reach: int) -> Array:
     """Heads [S, H, d] under a rotary embedding; any other knowledge of positions leaves them as they are."""
-    return position.turned(heads, positions) if isinstance(position, Rope) else heads
+    return position.turned(heads, positions, reach) if isinstance(position, Rope) else heads
 
 
 @spec

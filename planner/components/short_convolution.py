@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from planner.bill import Bill, Operation, linear
 from planner.components import state_space
-from planner.components.base import Mixer
+from planner.components.arrays import Array, np
+from planner.components.base import Mixer, Run
 from planner.spec import Count, spec
 
 
@@ -26,3 +27,7 @@ class ShortConvolution(Mixer):
             Operation("gate", 2 * d_model, "new"),
             linear("out", d_model, d_model, role, bias=self.bias, shard="row"),
         )
+
+    def forward(self, x: Array, run: Run) -> Array:
+        b, c, h = np.split(run.linear("in", x), 3, axis=-1)  # [S, D] -> [S, D] each
+        return run.linear("out", c * state_space.convolved(b * h, run, bias=self.bias))  # [S, D] -> [S, D]

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from planner.bill import Bill, CacheEntry, Operation, Product, Shard, Tensor, linear
-from planner.components.base import Mixer
+from planner.components.arrays import Array, activate, np, softplus
+from planner.components.base import Mixer, Run
 from planner.components.norm import Norm
 from planner.rules import Constant
 from planner.spec import Count, Scale, spec
@@ -34,6 +35,21 @@ def short_convolution(channels: Any, kernel: Any, *, bias: bool, shard: Shard = 
     )
 
 
+def convolved(x: Array, run: Run, *, bias: bool) -> Array:
+    """What `short_convolution` makes of its inputs, each document for itself: [S, C] -> [S, C]."""
+    weight, held = run.weight("conv.weight")[:, 0], run.state("conv_state")  # [C, K], [C, kept]
+    kernel, kept = weight.shape[-1], held.shape[-1]
+    new, tap = np.arange(len(x)), np.arange(kernel)
+    rows = np.concatenate([held.T.astype(x.dtype), x])[-(len(x) + kernel - 1) :]  # [S + K - 1, C]
+    windows = rows[new[:, None] + tap]  # [S, K, C] what each position reads, the oldest first
+    begun = np.maximum.accumulate(np.where(run.begins, new, -kernel))  # [S] where its document began
+    own = kernel - 1 - tap <= (new - begun)[:, None]  # [S, K] whether that is of the same document
+    windows = np.where(own[..., None], windows, 0)
+    run.keep("conv_state", windows[-1, kernel - kept :].T)  # [C, kept]
+    out = run.product("conv", "skc,ck->sc", windows, weight)  # [S, C]
+    return out + run.weight("conv.bias") if bias else out
+
+
 def recurrence(heads: Any, width: Any, *, accesses: int = 2, format: str = "fp32", shard: Shard = "heads") -> Bill:
     """A state of `heads` x `width` elements and the work on it for each new position.
 
@@ -49,6 +65,22 @@ def recurrence(heads: Any, width: Any, *, accesses: int = 2, format: str = "fp32
         Product("state_readout", elements, "new", "recurrence", reads, shard=shard),
         Operation("decay", elements, "new"),
     )
+
+
+def scanned(values: Array, keys: Array, queries: Array, decay: Array, run: Run) -> Array:
+    """The recurrence without a delta rule: ``h_t = decay_t h_{t-1} + values_t keys_t^T; y_t = h_t queries_t``.
+
+    values [S, H, P], keys and queries [S, H, N], decay [S, H, P or 1, N or 1] -> [S, H, P]. A document begins with
+    h = 0.
+    """
+    added = run.product("state_update", "shp,shn->shpn", values, keys)  # [S, H, P, N]
+    carried = np.where(run.begins[:, None, None, None], 0, decay)  # [S, H, P or 1, N or 1]
+    state, states = run.state("state").astype(values.dtype).reshape(added.shape[1:]), []  # [H, P, N]
+    for kept, new in zip(carried, added, strict=True):
+        state = kept * state + new  # [H, P, N]
+        states.append(state)
+    run.keep("state", state)
+    return run.product("state_readout", "shpn,shn->shp", np.stack(states), queries)  # [S, H, P]
 
 
 @spec
@@ -83,6 +115,19 @@ class Mamba(Mixer):
             Operation("gate", inner, "new"),
             linear("out", inner, d_model, ROLE, bias=self.bias, shard="row"),
         )
+
+    def forward(self, x: Array, run: Run) -> Array:
+        x, gate = np.split(run.linear("in", x), 2, axis=-1)  # [S, D] -> [S, C], [S, C]
+        x = activate("silu", convolved(x, run, bias=self.conv_bias))  # [S, C]
+        ends = [self.dt_rank, self.dt_rank + self.d_state]
+        step, b, c = np.split(run.linear("x", x), ends, axis=-1)  # [S, C] -> [S, R], [S, N], [S, N]
+        if self.inner_norm is not None:
+            named = (("dt_norm", step), ("b_norm", b), ("c_norm", c))
+            step, b, c = (self.inner_norm.forward(part, run, id) for id, part in named)
+        step = softplus(run.linear("dt", step))  # [S, R] -> [S, C]
+        decay = np.exp(-step[..., None] * np.exp(run.weight("a_log")))  # [S, C, N]
+        y = scanned((step * x)[:, None], b[:, None], c[:, None], decay[:, None], run)[:, 0]  # [S, C], as one head
+        return run.linear("out", (y + run.weight("d") * x) * activate("silu", gate))  # [S, C] -> [S, D]
 
 
 @spec
@@ -126,3 +171,30 @@ class Mamba2(Mixer):
             Operation("gate", inner, "new"),
             linear("out", inner, d_model, ROLE, bias=self.bias, shard="row"),
         )
+
+    def forward(self, x: Array, run: Run) -> Array:
+        heads, groups, inner = self.n_heads, self.n_groups, self.n_heads * self.head_dim
+        shared = groups * self.d_state  # the width of B, and of C
+        ends = np.cumsum([inner, inner, shared, shared])
+        parts = np.split(run.linear("in", x), ends, axis=-1)  # [S, D] -> gate, x, B, C [S, ...], step width [S, H]
+        if self.scales is not None:
+            parts = [part * scale for part, scale in zip(parts, self.scales, strict=True)]
+        gate, *read, step = parts
+        mixed = activate("silu", convolved(np.concatenate(read, axis=-1), run, bias=self.conv_bias))  # [S, ...]
+        x, b, c = np.split(mixed, [inner, inner + shared], axis=-1)
+        x = x.reshape(len(x), heads, -1)  # [S, H, P]
+        b, c = (np.repeat(part.reshape(len(x), groups, -1), heads // groups, axis=1) for part in (b, c))  # [S, H, N]
+        step = softplus(step + run.weight("dt_bias"))[..., None]  # [S, H, 1]
+        decay = np.exp(-step * np.exp(run.weight("a_log"))[:, None])[..., None]  # [S, H, 1, 1]
+        y = scanned(step * x, b, c, decay, run) + run.weight("d")[:, None] * x  # [S, H, P]
+        y = self._gated(y.reshape(len(x), -1), activate("silu", gate), run)  # [S, H * P]
+        return run.linear("out", y)  # [S, H * P] -> [S, D]
+
+    def _gated(self, y: Array, gate: Array, run: Run) -> Array:
+        """The output [S, H * P] with its gate and its norm, in the order that the contract says."""
+        if self.norm is None:
+            return y * gate
+        groups = self.n_groups if self.norm_by_group else 1
+        if self.norm_before_gate:
+            return self.norm.forward(y, run, groups=groups) * gate
+        return self.norm.forward(y * gate, run, groups=groups)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 from planner.bill import Bill, Operation, Product, Tensor, linear
-from planner.components.arrays import Array, np
+from planner.components.arrays import Array, np, sigmoid, softmax
 from planner.components.base import Extra, Place, Run
 from planner.components.norm import Norm
 from planner.errors import UsageError
@@ -63,17 +63,19 @@ class HyperConnections(Streams):
 
     From the normed streams, laid side by side, a matrix makes the weights that collapse n streams into a branch's
     input, spread its output over n streams and mix the n x n residual; the mixing weights are made doubly stochastic
-    by `sinkhorn_steps`. Another matrix collapses the streams at the end. Sums weighted element by element are
-    operations.
+    by `sinkhorn_steps`, to every sum of which `eps` is added. Another matrix collapses the streams at the end. Sums
+    weighted element by element are operations.
     """
 
     kind: ClassVar[str] = "hyper_connections"
     sinkhorn_steps: Count
     eps: Scale
+    norm: Norm
 
     def bill(self, d_model: Any) -> Bill:
         n = self.n_streams
         return Bill.of(
+            self.norm.bill(n * d_model),
             linear("collapse", n * d_model, n, "other"),
             Tensor("base", (n,), "other", "other"),
             Tensor("scale", (1,), "other", "other"),
@@ -83,6 +85,7 @@ class HyperConnections(Streams):
     def layer_bill(self, d_model: Any, branches: int) -> Bill:
         n = self.n_streams
         one = Bill.of(
+            self.norm.bill(n * d_model),
             linear("weights", n * d_model, (2 + n) * n, "other"),
             Tensor("base", ((2 + n) * n,), "other", "other"),
             Tensor("scale", (3,), "other", "other"),
@@ -92,6 +95,36 @@ class HyperConnections(Streams):
             Operation("sinkhorn", self.sinkhorn_steps * n * n, "new"),
         )
         return Bill.of(*(one.under(f"branches[{i}]") for i in range(branches)))
+
+    def spread(self, x: Array, run: Run) -> Array:
+        return np.repeat(x[:, None], self.n_streams, axis=1)  # [S, D] -> [S, n, D]
+
+    def layer(self, h: Array, steps: Steps, run: Run) -> Array:
+        for i, name in enumerate(steps.names):
+            part = run.under(f"branches[{i}]")
+            read, written, mixing = self._weights(h, part)  # [S, n], [S, n], [S, n, n]
+            _, out = steps.branch(name, (read[..., None] * h).sum(axis=1))  # [S, D]
+            h = written[..., None] * out[:, None] + part.product("mix", "smd,smn->snd", h, mixing)  # [S, n, D]
+        return h
+
+    def joined(self, h: Array, run: Run) -> Array:
+        logits = run.linear("collapse", self._flat(h, run)) * run.weight("scale") + run.weight("base")  # [S, n]
+        return ((sigmoid(logits) + self.eps)[..., None] * h).sum(axis=1)  # [S, n, D] -> [S, D]
+
+    def _weights(self, h: Array, run: Run) -> tuple[Array, Array, Array]:
+        """What a branch reads of each stream, what it writes to each, and stream m's share in n."""
+        n = self.n_streams
+        parts = np.split(run.linear("weights", self._flat(h, run)), [n, 2 * n], axis=-1)  # [S, n], [S, n], [S, n * n]
+        bases = np.split(run.weight("base"), [n, 2 * n])
+        read, written, mixing = (s * part + b for s, part, b in zip(run.weight("scale"), parts, bases, strict=True))
+        mixing = softmax(mixing.reshape(-1, n, n)) + self.eps  # [S, n, n], rows of a sum of 1
+        for axis in [1, *[2, 1] * (self.sinkhorn_steps - 1)]:
+            mixing = mixing / (mixing.sum(axis=axis, keepdims=True) + self.eps)
+        return sigmoid(read) + self.eps, 2 * sigmoid(written), mixing
+
+    def _flat(self, h: Array, run: Run) -> Array:
+        """The streams side by side, normed: [S, n, D] -> [S, n * D]."""
+        return self.norm.forward(h.reshape(len(h), -1), run)
 
 
 @spec

@@ -1,61 +1,111 @@
-"""Where an Architecture comes from: a preset's name, a file or folder, or a table with the keys of a config.json.
+"""Where an Architecture comes from: a preset's name, a file or folder, the hub, or a table with a config.json's keys.
 
-A text that names a preset means the preset, whatever lies in the current folder; a folder of that name is ./gpt2.
+A text that names a preset means the preset, whatever lies in the current folder; a folder of that name is ./gpt2. What
+is neither is looked for in the cache of the Hugging Face hub and, where that is allowed, on the hub itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import planner.sources.families  # noqa: F401  (makes every model_type known)
 from planner.contract import Architecture
 from planner.errors import InputError, PlannerError
 from planner.loading import MAX_BYTES
-from planner.sources import presets
+from planner.sources import gguf_config, hub, presets
+from planner.sources.checkpoint import ENDINGS, Checkpoint, is_checkpoint, read_checkpoint
 from planner.sources.config_json import Reading, parse_json, read_config
 from planner.sources.document import Loaded, read_document
 from planner.sources.quantization import read_quantization
 from planner.spec import shown
 from planner.storage import weight_format
 
-SUFFIXES = (".toml", ".json")
+SUFFIXES = (".toml", ".json", *ENDINGS)
 MAX_PLACE = 200  # characters of a path in an error: its end says more than its beginning
 
-__all__ = ["Loaded", "load", "read", "read_text"]
+__all__ = ["Checkpoint", "Loaded", "load", "read", "read_headers", "read_text"]
+
+What = str | os.PathLike[str] | Mapping[str, Any] | Architecture
 
 
-def load(what: str | os.PathLike[str] | Mapping[str, Any] | Architecture) -> Architecture:
-    """The contract of a decoder: by preset name, from a TOML file, a config.json, a folder with one, or its table.
+def load(what: What, *, online: bool = False) -> Architecture:
+    """The contract of a decoder: by preset name, from a TOML file, a config.json, a checkpoint, a table, or the hub.
+
+    The hub's cache on this machine is looked at for ``org/name``; `online` allows to ask the hub itself.
 
     >>> import planner
     >>> planner.load("meta-llama/Llama-3.1-8B") == planner.load("llama-3.1-8b")
     True
     """
-    return read(what).architecture
+    return read(what, online=online).architecture
 
 
-def read(what: str | os.PathLike[str] | Mapping[str, Any] | Architecture) -> Loaded:
+def read(what: What, *, online: bool = False) -> Loaded:
     """What `load` gives, with published figures, sources, and notes such as the keys that were not understood."""
     if isinstance(what, Architecture):
         return Loaded(architecture=what)
     if isinstance(what, Mapping):
         return _of_config(read_config(dict(what), "config"), "config")
+    path = _path(what)
+    if path is not None:
+        return _read_path(path)
+    name = str(what)
+    preset = presets.find(name)
+    if preset is not None:
+        return presets.load_preset(preset)
+    if not hub.is_name(name):
+        raise presets.unknown(name)
+    folder = hub.cached(name)
+    if folder is not None and (os.path.isfile(folder / hub.CONFIG) or is_checkpoint(folder)):
+        return _read_path(folder, name)
+    if hub.allowed(online):
+        return _of_hub(name)
+    raise presets.unknown(name, f"; it is not in the hub's cache, --online or {hub.PERMISSION}=1 asks the hub")
+
+
+def read_headers(what: What, *, online: bool = False) -> tuple[Checkpoint, Loaded | None, str] | None:
+    """The headers of a checkpoint, the contract beside it, or why there is none; None for what is no checkpoint.
+
+    With `online` the headers of a model on the hub, even if there is a preset of it.
+    """
+    if isinstance(what, (Mapping, Architecture)):
+        return None
+    path, name = _path(what), str(what)
+    if path is None and online and hub.is_name(name):
+        return hub.fetch_checkpoint(name), *_or_why_not(lambda: _of_hub(name))
+    if path is None and hub.is_name(name) and presets.find(name) is None:
+        path = hub.cached(name)
+    if path is None or not is_checkpoint(path):
+        return None
+    checkpoint = read_checkpoint(path)
+    if checkpoint.metadata:
+        return checkpoint, *_or_why_not(lambda: _of_gguf(checkpoint, path))
+    return checkpoint, *_or_why_not(lambda: _read_path(path, name if hub.is_name(name) else None))
+
+
+def _or_why_not(reader: Callable[[], Loaded]) -> tuple[Loaded | None, str]:
+    try:
+        return reader(), ""
+    except PlannerError as error:
+        return None, str(error)
+
+
+def _path(what: Any) -> Path | None:
+    """The path that is meant, or None for the name of a preset or of a model on the hub."""
     if isinstance(what, os.PathLike):
-        return _read_path(Path(what))
+        return Path(what)
     if not isinstance(what, str):
         raise InputError(f"{shown(what)} is neither a model's name nor a path, a config or an Architecture")
-    is_place = ("/" in what or os.sep in what) and os.path.exists(what)
-    name = None if is_place else presets.find(what)
-    if name is not None:
-        return presets.load_preset(name)
-    if not os.path.exists(what) and not what.lower().endswith(SUFFIXES):
-        raise presets.unknown(what)
-    return _read_path(Path(what))
+    if ("/" in what or os.sep in what) and os.path.exists(what):
+        return Path(what)
+    if presets.find(what) is None and (os.path.exists(what) or what.lower().endswith(SUFFIXES)):
+        return Path(what)
+    return None
 
 
 def read_text(text: str, source: str) -> Loaded:
@@ -65,18 +115,53 @@ def read_text(text: str, source: str) -> Loaded:
     return read_document(text.removeprefix("\ufeff"), source)
 
 
-def _read_path(path: Path) -> Loaded:
-    """A file by its ending, or a folder by its config.json; readers of checkpoint headers belong here."""
-    place = "".join(c if c.isprintable() else "?" for c in os.fspath(path)[-MAX_PLACE:])
-    if os.path.isdir(path):
-        if not os.path.isfile(path / "config.json"):
-            raise InputError(f"{place}: a folder without a config.json")
-        path, place = path / "config.json", f"{place}/config.json"
+def _read_path(path: Path, name: str | None = None) -> Loaded:
+    """A file by its ending, a folder by its config.json, weights by the config.json beside them, a GGUF file by itself.
+
+    `name` is what the contract is called, if not as the file or folder is.
+    """
+    folder = path if os.path.isdir(path) else path.parent
+    beside = folder / hub.CONFIG
+    if (path == folder or (is_checkpoint(path) and path.suffix != ".gguf")) and os.path.isfile(beside):
+        return _of_file(beside, name)
+    if is_checkpoint(path):
+        checkpoint = read_checkpoint(path)
+        if checkpoint.metadata:
+            return _of_gguf(checkpoint, path)
+        rule = "a checkpoint's header says nothing of heads, masks and positions"
+        raise InputError(f"{_place(path)}: {rule}; put its config.json beside it (planner show lists its tensors)")
+    if path == folder:
+        raise InputError(f"{_place(path)}: a folder without a config.json")
+    return _of_file(path, name)
+
+
+def _of_file(path: Path, name: str | None) -> Loaded:
+    place = _place(path)
     text = _text(path, place)
     if path.suffix.lower() != ".json":
         return read_text(text, place)
-    name = path.parent.resolve().name if path.name == "config.json" else path.stem
-    return _of_config(read_config(parse_json(text, place), place, name or None), place)
+    own = path.parent.resolve().name if path.name == hub.CONFIG else path.stem
+    return _of_config(read_config(parse_json(text, place), place, (name or own) or None), place)
+
+
+def _place(path: Path) -> str:
+    return "".join(c if c.isprintable() else "?" for c in os.fspath(path)[-MAX_PLACE:])
+
+
+def _of_hub(name: str) -> Loaded:
+    place = f"{name}/{hub.CONFIG}"
+    return _of_config(read_config(parse_json(hub.fetch_config(name), place), place, name), place)
+
+
+def _of_gguf(checkpoint: Checkpoint, path: Path) -> Loaded:
+    """The contract of a GGUF file's metadata, called as the file or the folder is."""
+    config, notes = gguf_config.gguf_config(checkpoint)
+    own = path.resolve().name.removesuffix(".gguf")
+    name = re.sub(r"-\d{5}-of-\d{5}$", "", own) or None
+    loaded = _of_config(read_config(config, checkpoint.place, name), checkpoint.place)
+    weights, stored = gguf_config.gguf_weights(checkpoint)
+    architecture = dataclasses.replace(loaded.architecture, weights=weights)
+    return dataclasses.replace(loaded, architecture=architecture, notes=(*loaded.notes, *notes, stored))
 
 
 def _text(path: Path, place: str) -> str:

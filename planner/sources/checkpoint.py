@@ -6,6 +6,7 @@ few megabytes of reading.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -30,6 +31,8 @@ from planner.sources.safetensors_header import read_safetensors
 from planner.spec import shown
 
 INDEX = "model.safetensors.index.json"
+WEIGHTS = (".safetensors", ".gguf")
+ENDINGS = (*WEIGHTS, ".safetensors.index.json")
 MAX_CHECKPOINT_TENSORS = 1_000_000
 
 _SHARD = re.compile(r"(?P<stem>.*)-\d{5}-of-(?P<count>\d{5})(?P<ending>\.safetensors|\.gguf)", re.DOTALL | re.ASCII)
@@ -124,13 +127,23 @@ def _same_shape(weight: Weight, shape: tuple[int, ...]) -> bool:
     return weight.elements == prod(shape) if weight.format in ("nf4", "nf4-dq") else weight.shape == tuple(shape)
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path is called like a checkpoint, or is a folder with weights in it: an index alone is none."""
+    if not os.path.isdir(path):
+        return path.name.endswith(ENDINGS)
+    try:
+        return any(entry.name.endswith(WEIGHTS) for entry in path.iterdir())
+    except OSError:
+        return False
+
+
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint at a path: a file, any one of its shards, or the folder that holds it.
 
     Raises `InputError` with file, value, rule and remedy for whatever is missing, cut off, contradictory or hostile.
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         path = _of_folder(path)
     if path.name.endswith(".safetensors.index.json"):
         return read_indexed(local_file(path), lambda name: local_file(path.parent / name))
@@ -234,7 +247,7 @@ def _of_folder(folder: Path) -> Path:
         raise InputError(f"{place_of(folder)}: cannot be read: {error.strerror}") from None
     if INDEX in names:
         return folder / INDEX
-    for ending in (".safetensors", ".gguf"):
+    for ending in WEIGHTS:
         firsts = sorted({_shard(name, 1) for name in names if name.endswith(ending)})
         if len(firsts) > 1:
             raise InputError(

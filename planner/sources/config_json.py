@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 from planner.contract import Architecture
@@ -16,14 +17,14 @@ from planner.errors import ContractError, InputError, UnknownName, suggest
 from planner.sources.config_table import Config, is_number
 from planner.spec import shown
 
-__all__ = ["FAMILIES", "Config", "Reading", "family", "parse_json", "read_config"]
+__all__ = ["Config", "Reading", "families", "family", "parse_json", "read_config"]
 
 MAX_CHARACTERS = 4_000_000
 MAX_DEPTH = 60
 MAX_KEYS = 20_000
 
-FAMILIES: dict[str, Callable[[Config], Architecture]] = {}
-"""model_type -> the function that reads its config; the modules of `families` fill it."""
+Reader = Callable[[Config], Architecture]
+_registered: dict[str, Reader] = {}
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model_config")
 _FOR_ALL_PARTS = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config")
@@ -40,14 +41,20 @@ class Reading:
     quantization: dict[str, Any] | None = None
 
 
-def family(*model_types: str) -> Callable[[Callable[[Config], Architecture]], Callable[[Config], Architecture]]:
+def family(*model_types: str) -> Callable[[Reader], Reader]:
     """Register the function that reads configs of these model types."""
 
-    def register(function: Callable[[Config], Architecture]) -> Callable[[Config], Architecture]:
-        FAMILIES.update(dict.fromkeys(model_types, function))
+    def register(function: Reader) -> Reader:
+        _registered.update(dict.fromkeys(model_types, function))
         return function
 
     return register
+
+
+def families() -> Mapping[str, Reader]:
+    """model_type -> the function that reads its config. Whoever reads no config need not wait for all of them."""
+    import_module("planner.sources.families")
+    return _registered
 
 
 def parse_json(text: str, source: str) -> dict[str, Any]:
@@ -101,7 +108,7 @@ def read_config(table: dict[str, Any], source: str, name: str | None = None) -> 
     """
     _check_depth(table, source)
     config, notes = _language_part(table, source)
-    reader = FAMILIES[config.model_type]
+    reader = families()[config.model_type]
     for key in ("is_encoder_decoder", "add_cross_attention"):
         config.fixed(key, to=False)
     try:
@@ -120,16 +127,16 @@ def _language_part(table: dict[str, Any], source: str) -> tuple[Config, list[str
     """The keys of the language model, and remarks on the parts of a multimodal config that are left out."""
     model_type = table.get("model_type")
     nested = next((key for key in TEXT_PARTS if isinstance(table.get(key), dict)), None)
-    if nested is None or (isinstance(model_type, str) and model_type in FAMILIES and nested != "text_config"):
+    if nested is None or (isinstance(model_type, str) and model_type in families() and nested != "text_config"):
         if model_type is None:
             raise ContractError("model_type is missing; it says which family the other keys belong to", source=source)
-        if not isinstance(model_type, str) or model_type not in FAMILIES:
+        if not isinstance(model_type, str) or model_type not in families():
             raise unknown_family(model_type, source)
         config = Config(table, source)
         return config, _left_out(config, table)
     inner = dict(table[nested])
     inner.update((key, table[key]) for key in _FOR_ALL_PARTS if key in table and inner.get(key) is None)
-    if "model_type" not in inner and isinstance(model_type, str) and f"{model_type}_text" in FAMILIES:
+    if "model_type" not in inner and isinstance(model_type, str) and f"{model_type}_text" in families():
         inner["model_type"] = f"{model_type}_text"
     config, notes = _language_part(inner, f"{source}: {nested}")
     outer = Config(table, source)
@@ -176,9 +183,9 @@ def _check_depth(table: Any, source: str) -> None:
 
 def unknown_family(model_type: Any, source: str) -> UnknownName:
     """The error for a family that is not built, with those that are."""
-    known = ", ".join(sorted(FAMILIES))
+    known = ", ".join(sorted(families()))
     error = UnknownName("model_type", shown(model_type), ())
-    near = suggest(model_type, FAMILIES) if isinstance(model_type, str) else ""
+    near = suggest(model_type, families()) if isinstance(model_type, str) else ""
     error.args = (
         f"{source}: model_type {shown(model_type)} is not known{near}; known are {known}; "
         "describe any other decoder in TOML (planner contract NAME shows one)",

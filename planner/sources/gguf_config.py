@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from planner.errors import InputError, suggest
+from planner.errors import InputError, UnknownName, suggest
 from planner.sources.checkpoint import Checkpoint
 from planner.spec import shown
+from planner.storage import weight_format
 
 _REQUIRED = object()
 
@@ -251,6 +252,21 @@ def _phi3(keys: _Metadata) -> dict[str, Any]:
     }
 
 
+def gguf_weights(checkpoint: Checkpoint) -> tuple[str, str]:
+    """The weight format that a GGUF file names, or else that of most of its bytes; and a note on what it stores."""
+    by_format = checkpoint.bytes_by_format()
+    number = checkpoint.metadata.get("general.file_type")
+    stated = FILE_TYPES[number] if type(number) is int and 0 <= number < len(FILE_TYPES) else None
+    for name in filter(None, (stated, *by_format)):
+        try:
+            weight_format(name)
+        except UnknownName:
+            continue
+        stored = ", ".join(f"{size:,} B of {fmt}" for fmt, size in by_format.items())
+        return name, f"{checkpoint.place}: stores {stored}; weights are counted as {name}"
+    return "bf16", f"{checkpoint.place}: stores no format that weights can be counted in; they are counted as bf16"
+
+
 ARCHITECTURES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
     "deepseek2": _deepseek2,
     "gemma2": _gemma2,
@@ -263,3 +279,9 @@ ARCHITECTURES: dict[str, Callable[[_Metadata], dict[str, Any]]] = {
     "qwen3moe": _qwen3moe,
 }
 """general.architecture -> what it adds to the common keys, or says otherwise."""
+
+FILE_TYPES = """
+    fp32 fp16 q4_0 q4_1 - - - q8_0 q5_0 q5_1 q2_k q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m q6_k
+    iq2_xxs iq2_xs q2_k_s iq3_xs iq3_xxs iq1_s iq4_nl iq3_s iq3_m iq2_s iq2_m iq4_xs iq1_m bf16 - - - tq1_0 tq2_0 mxfp4
+""".split()
+"""The weight formats in the order of general.file_type (ggml-org/llama.cpp, include/llama.h, llama_ftype)."""

@@ -65,7 +65,8 @@ class Weight(NamedTuple):
 
     `format` is a storage format's name, or ends in ``-scaled`` where no named one has such scales. The shape of
     bitsandbytes' four-bit matrices is not in the header; theirs is the number of elements alone. `counts` is
-    ``parameter``, ``buffer``, or ``unexplained`` for integers that no packing we know accounts for.
+    ``parameter``, ``buffer``, or ``unexplained`` for integers that no packing we know accounts for. `tensors` names the
+    stored tensors of what is not one of its own name.
     """
 
     name: str
@@ -73,11 +74,17 @@ class Weight(NamedTuple):
     format: str
     stored_bytes: int
     counts: str = "parameter"
+    tensors: tuple[str, ...] = ()
 
     @property
     def elements(self) -> int:
         """Elements when unpacked."""
         return prod(self.shape)
+
+    @property
+    def stored_as(self) -> tuple[str, ...]:
+        """The stored tensors that it consists of, that of its elements first."""
+        return self.tensors or (self.name,)
 
 
 def unpack(tensors: Iterable[StoredTensor], values: Values) -> Iterator[Weight]:
@@ -116,6 +123,7 @@ def _counts(tensor: StoredTensor) -> str:
 
 def _weight(tensor: StoredTensor, ending: str, beside: Beside, sides: Sides) -> Weight:
     stored = tensor.stored_bytes + sum(side.stored_bytes for side in beside.values())
+    names = (tensor.name, *(side.name for side in beside.values()))
     unpacked: Unpacked
     if ending in ("_blocks", ".blocks"):
         unpacked, name = _mxfp4_blocks(tensor, beside), tensor.name.removesuffix(ending)
@@ -128,8 +136,8 @@ def _weight(tensor: StoredTensor, ending: str, beside: Beside, sides: Sides) -> 
         else:
             unpacked = _bytes(tensor, beside)
     if unpacked is None:
-        return Weight(tensor.name, tensor.shape, tensor.format.name, stored, "unexplained")
-    return Weight(name, *unpacked, stored)
+        return Weight(tensor.name, tensor.shape, tensor.format.name, stored, "unexplained", names)
+    return Weight(name, *unpacked, stored, tensors=names)
 
 
 def _gptq_or_awq(tensor: StoredTensor, beside: Beside) -> Unpacked:
@@ -214,7 +222,7 @@ def _bytes(tensor: StoredTensor, beside: Beside) -> Unpacked:
 def _scaled(tensor: StoredTensor, scales: StoredTensor, static: str) -> str:
     kind = "fp8" if tensor.format.name == "fp8" else "int8"
     rows, columns = (1, 1, *tensor.shape)[-2:]
-    if prod(scales.shape) == prod(tensor.shape[:-1]):
+    if scales.shape in (tensor.shape[:-1], (*tensor.shape[:-1], 1)):
         return f"{kind}-channel"
     if kind == "fp8":
         if prod(scales.shape) == 1:

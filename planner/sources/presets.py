@@ -45,9 +45,11 @@ def find(name: str) -> str | None:
     return folded if folded in names() else _other_names().get(folded)
 
 
-def unknown(name: str) -> UnknownName:
-    """The error for a text that is neither a preset nor a place."""
-    return UnknownName("model or path", name[:_LONGEST], names())
+def unknown(name: str, remedy: str = "") -> UnknownName:
+    """The error for a text that is neither a preset nor a place; `remedy` ends its sentence."""
+    error = UnknownName("model or path", name[:_LONGEST], names())
+    error.args = (f"{error}{remedy}",)
+    return error
 
 
 def catalogue() -> DataFrame:

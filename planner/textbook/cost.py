@@ -13,24 +13,24 @@ def owned_usd_per_hour(purchase_usd, amortisation_years, power_w, pue, usd_per_k
     return purchase_usd / (8766 * amortisation_years) + power_w * pue * usd_per_kwh / 1000
 
 
-@formula("USD", source="openinfra-2025", validity="the rate is that of all accelerators that the price is of")
-def usd_per_mtok(usd_per_hour, tokens_per_s):
-    """What a million tokens cost at a steady rate.
+@formula("USD", source="openinfra-2025", validity="the price is that of all accelerators that work for the tokens")
+def usd_per_mtok(usd_per_hour, seconds, tokens):
+    """What a million tokens cost, where so many of them take so long.
 
-    >>> round(usd_per_mtok(2.0 * 8, 1000), 4)
+    >>> round(usd_per_mtok(2.0 * 8, 1, 1000), 4)
     4.4444
     """
-    return usd_per_hour * 1_000_000 / (3600 * tokens_per_s)
+    return usd_per_hour * seconds * 1_000_000 / (3600 * tokens)
 
 
 @formula("token/USD", source="openinfra-2025", validity="the reciprocal of the price of a token")
-def tokens_per_usd(usd_per_hour, tokens_per_s):
-    """Tokens that a dollar buys at a steady rate.
+def tokens_per_usd(usd_per_hour, seconds, tokens):
+    """Tokens that a dollar buys, where so many of them take so long.
 
-    >>> tokens_per_usd(2.0, 1000)
+    >>> tokens_per_usd(2.0, 1, 1000)
     1800000.0
     """
-    return 3600 * tokens_per_s / usd_per_hour
+    return 3600 * tokens / (usd_per_hour * seconds)
 
 
 @formula("USD", source="openinfra-2025")

@@ -17,6 +17,16 @@ def score_bytes(batch, n_heads, context, elem_bytes):
     return batch * n_heads * context**2 * elem_bytes
 
 
+@formula("B", source="dao-2022", equation="algorithm 1 and theorem 1", validity="one layer, forward")
+def tiled_statistics_bytes(batch, n_heads, context, elem_bytes):
+    """Bytes that attention in tiles keeps of one layer: the largest score and the sum of each query.
+
+    >>> tiled_statistics_bytes(1, 32, 8192, 4)     # Llama-3.1-8B, in fp32
+    2097152
+    """
+    return 2 * batch * n_heads * context * elem_bytes
+
+
 @formula("B", source="dao-2022", equation="algorithm 0 and theorem 2", validity="one layer, forward, no mask skipped")
 def naive_attention_traffic(batch, n_heads, context, head_dim, elem_bytes):
     """Bytes read and written by attention that stores its scores: Q, K, V and O once, scores and weights twice each.

@@ -67,7 +67,7 @@ class Cache:
     def __init__(self, model: Architecture, kv: str = "fp32", activations: str = "fp32") -> None:
         self.length = 0
         self.stores = {
-            f"{place}.{entry.id}": Store(entry, _dtype(entry.stored_in(kv, activations)))
+            f"{place}.{entry.id}": Store(entry, _kept(entry, kv, activations))
             for place, part in placed(model)
             for entry in part.bill.cache
         }
@@ -88,6 +88,12 @@ class Cache:
                 raise UsageError(f"{key} keeps no copy of what position {length} saw; read the sequence again")
             store.rows = store.rows[: store._count(length)]
         self.length = length
+
+
+def _kept(entry: CacheEntry, kv: str, activations: str) -> type:
+    """The dtype of an entry. A format that is fixed keeps at least what the activations hold: float64 stays float64."""
+    dtype = _dtype(entry.stored_in(kv, activations))
+    return dtype if entry.format is None else max(dtype, _dtype(activations), key=lambda each: np.dtype(each).itemsize)
 
 
 def _dtype(format: str) -> type:

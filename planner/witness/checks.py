@@ -5,21 +5,24 @@ Each compares a figure of the running decoder with one of the bill, or one way o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
-from planner import accounts, bill
+from planner import accounts, folds
 from planner.ablation import variants
 from planner.bill import Pass
 from planner.components.arrays import Array
+from planner.components.position import Dynamic, LongRope, Rope
 from planner.contract import Architecture
-from planner.errors import InputError, PlannerError, UsageError
+from planner.errors import PlannerError, UsageError
+from planner.sources import Checkpoint
 from planner.witness.bench import Bench
 from planner.witness.meter import Meter
-from planner.witness.names import adopt
 from planner.witness.places import stored
+from planner.witness.reconcile import held_to
 from planner.witness.report import SAME, TOLERANCE, Check, close, difference, exact, not_applicable
 from planner.witness.scaling import scaled_down
 from planner.witness.session import Witness, random_weights
@@ -33,14 +36,17 @@ def parameters(bench: Bench) -> Iterator[Check]:
     yield exact("parameters of the contract", tensors, accounts.parameters(bench.model))
 
 
-def held_to_checkpoint(model: Architecture, shapes: Mapping[str, tuple[int, ...]]) -> Check:
-    """(1) A checkpoint's header: every tensor has its place and its shape, and none is left over."""
-    blank = {name: np.broadcast_to(np.float32(0), side) for name, side in shapes.items()}
-    name, expected = "parameters of the checkpoint", accounts.parameters(model)
-    try:
-        return exact(name, sum(array.size for array in adopt(model, blank).values()), expected)
-    except InputError as error:
-        return Check(name, False, str(error), expected)
+def of_checkpoint(model: Architecture, checkpoint: Checkpoint) -> Check:
+    """(1) A checkpoint's header: every tensor has its place and its shape, none is left over, a tied one is one."""
+    held, name, expected = held_to(model, checkpoint), "parameters of the checkpoint", accounts.parameters(model)
+    found = held.differences
+    wrong = {"missing": found.missing, "extra": found.extra, "of another shape": found.shape_differs}
+    if not found.agree:
+        differing = ((what, len(each), each[0][0], list(each[0][-1])) for what, each in wrong.items() if each)
+        named = (f"{count:,} {what}, such as {tensor} {side}" for what, count, tensor, side in differing)
+        return Check(name, False, "; ".join(named), expected)
+    placed = {source for source, verdict in held.verdicts().items() if verdict == "equal"}
+    return exact(name, sum(w.elements for w in held.body.weights if placed.intersection(w.stored_as)), expected)
 
 
 def causality(bench: Bench) -> Iterator[Check]:
@@ -82,20 +88,25 @@ def _prefix(bench: Bench, cut: int) -> Iterator[Check]:
 
 
 def against_reference(bench: Bench) -> Iterator[Check]:
-    """(3) Attention, at once and by blocks of keys with an online softmax, and feed-forward against `reference`.
+    """(3) Attention, at once and by blocks of keys with an online softmax, states and feed-forward against `reference`.
 
-    The branches run in float32, the reference in float64.
+    The branches run in float32, the reference in float64. What the reference does not have is named.
     """
-    for title, name, block in (
-        ("attention", "mixer", None),
-        ("attention by blocks", "mixer", 5),
-        ("feed-forward", "feed_forward", None),
+    for title, branches in (
+        ("attention", bench.branches("mixer", None)),
+        ("attention by blocks", bench.branches("mixer", 5)),
+        ("states", bench.states()),
+        ("streams", bench.streams()),
+        ("feed-forward", bench.branches("feed_forward", None)),
+        ("extras", bench.extras()),
     ):
-        found = [difference(measured, expected) for measured, expected in bench.branches(name, block)]
+        found = [difference(measured, expected) for measured, expected in branches]
         if found:
             yield Check(f"{title} as the reference", max(found) <= TOLERANCE, max(found), f"at most {TOLERANCE:.0e}")
         else:
-            yield not_applicable(f"{title} as the reference", "the reference has none of its kinds")
+            yield not_applicable(f"{title} as the reference", "nothing in it that the reference has")
+    for kind in bench.not_compared():
+        yield not_applicable(f"{kind} as the reference", "not in the reference; its passes are held to each other")
 
 
 def decoding(bench: Bench) -> Iterator[Check]:
@@ -164,11 +175,25 @@ def positions(bench: Bench) -> Iterator[Check]:
             yield Check("positions end with their table", True, str(error), "refused")
         else:
             yield Check("positions end with their table", False, f"position {table} was read", "refused")
+    yield _across(bench)
     cached = bench.witness.cache()
     bench.witness.forward(bench.tokens[:9], cached, offset=3)
     behind = bench.witness.forward(bench.tokens[9:], cached, offset=3)
     whole = bench.witness.forward(bench.tokens, offset=3)
     yield close("positions go on behind a cached prefix", behind, whole[9:])
+
+
+def _across(bench: Bench) -> Check:
+    """Frequencies that are set for a longer context than the original one stay, wherever a pass ends."""
+    name = "positions across the original length"
+    ropes = (rope.scaling for rope in bench.of(Rope))
+    originals = {scaling.original_positions for scaling in ropes if isinstance(scaling, (Dynamic, LongRope))}
+    if not originals:
+        return not_applicable(name, "no rotary embedding depends on the length of the context")
+    half = bench.length // 2
+    options: dict[str, Any] = {"offset": max(min(originals) - half, 0), "reach": max(originals) + bench.length}
+    passes = bench.steps([half - 1, 1, 1, bench.length - half - 1], **options)
+    return close(name, passes, bench.witness.forward(bench.tokens, **options))
 
 
 def equal_budget(bench: Bench) -> Iterator[Check]:
@@ -203,23 +228,25 @@ def flops(bench: Bench) -> Iterator[Check]:
         passes["a prefix"] = Pass(past=0, new=length, emitted=1, prefix=half)
     if not bench.compressed:
         passes["packed documents"] = Pass(past=0, new=length, emitted=1, documents=(half, length - half))
-    yield from (_metered(bench, name, step) for name, step in passes.items())
+    for name, step in passes.items():
+        yield from _metered(bench, name, step)
 
 
-def _metered(bench: Bench, name: str, step: Pass) -> Check:
+def _metered(bench: Bench, name: str, step: Pass) -> Iterator[Check]:
     cache, meter = bench.witness.cache(), Meter()
     options = {"prefix": step.prefix, "documents": step.documents}
     if step.past:
         bench.witness.forward(bench.tokens[: step.past], cache)
     new = bench.tokens[step.past : step.past + step.new]
     bench.witness.forward(new, cache, emitted=step.emitted, mla=step.mla, meter=meter, **options)
-    wrong = []
-    for convention in ("causal", "square"):
-        expected = bill.flops(bench.small.parts(), replace(step, attention=convention), by="product")
+    titles: dict[Literal["causal", "square"], str] = {"causal": "", "square": ", square"}
+    for convention, ending in titles.items():
+        title = f"FLOPs of {name}{ending}"
+        expected = folds.flops(bench.small.parts(), replace(step, attention=convention), by="product")
         found = meter.flops(convention)
-        wrong += [path for path in {**expected, **found} if expected.get(path, 0) != found.get(path, 0)]
-    total = bill.flops(bench.small.parts(), step)
-    measured = sum(meter.flops().values())
-    if wrong:
-        return Check(f"FLOPs of {name}", False, f"{measured:,}, different in {', '.join(dict.fromkeys(wrong))}", total)
-    return exact(f"FLOPs of {name}", measured, total)
+        wrong = [path for path in {**expected, **found} if expected.get(path, 0) != found.get(path, 0)]
+        measured, total = sum(found.values()), sum(expected.values())
+        if wrong:
+            yield Check(title, False, f"{measured:,}, different in {', '.join(wrong)}", total)
+        else:
+            yield exact(title, measured, total)

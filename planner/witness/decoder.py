@@ -12,13 +12,14 @@ from planner.witness.run import PartRun
 def forward(model: Architecture, run: PartRun) -> Array:
     """Logits of the positions that the pass emits: [S] tokens -> [emitted, V]."""
     x = model.embedding.forward(run.part("embedding"))  # [S] -> [S, D]
-    if model.streams is not None:
-        x = model.streams.spread(x, run.part("streams"))  # [S, D] -> [S, n, D]
+    streams = model.streams
+    if streams is not None:
+        x = streams.spread(x, run.part("streams"))  # [S, D] -> [S, n, D]
     for number, index in enumerate(model.indices()):
         layer = LayerSteps(model.layers[index], run.layer(number, index, model.layers[index].label))
-        x = layer(x) if model.streams is None else model.streams.layer(x, layer, layer.run.part("streams"))
-    if model.streams is not None:
-        x = model.streams.joined(x, run.part("streams"))  # [S, n, D] -> [S, D]
+        x = layer(x) if streams is None else streams.layer(x, layer, layer.run.part("streams"))  # [S, D] or [S, n, D]
+    if streams is not None:
+        x = streams.joined(x, run.part("streams"))  # [S, n, D] -> [S, D]
     if model.final_norm is not None:
         x = model.final_norm.forward(x, run, "final_norm")  # [S, D]
     return model.output.forward(x, run.part("output"))  # [S, D] -> [emitted, V]
@@ -32,8 +33,8 @@ class LayerSteps:
     run: PartRun
 
     def __call__(self, x: Array) -> Array:
-        x = self.body(x)
-        x = x + self.extra("end", x)
+        x = self.body(x)  # [S, D]
+        x = x + self.extra("end", x)  # [S, D]
         return x * self.run.weight("output_scale") if self.layer.output_scale else x
 
     @property
@@ -45,25 +46,25 @@ class LayerSteps:
         """Mixer and feed-forward, each with its norms and its residual sum."""
         layer, total = self.layer, x
         for name in self.names:
-            read, out = self.branch(name, x)
-            base = read if layer.residual == "normed" else total
-            total = out + (base if layer.stream_scale is None else base * layer.stream_scale)
+            read, out = self.branch(name, x)  # [S, D] -> [S, D], [S, D]
+            base = read if layer.residual == "normed" else total  # [S, D]
+            total = out + (base if layer.stream_scale is None else base * layer.stream_scale)  # [S, D]
             if layer.residual == "post":
-                total = self.normed(f"{name}_output_norm", total)
+                total = self.normed(f"{name}_output_norm", total)  # [S, D]
             if name == "mixer" and self.has("mixer_output"):
-                total = (total + self.extra("mixer_output", read)) * 0.5**0.5
-            x = x if layer.residual.startswith("parallel") else total
+                total = (total + self.extra("mixer_output", read)) * 0.5**0.5  # [S, D]
+            x = x if layer.residual.startswith("parallel") else total  # [S, D]
         return total
 
     def branch(self, name: str, x: Array) -> tuple[Array, Array]:
         """What a branch reads, its norm that is, and what it adds to the stream."""
         layer = self.layer
         if name == "mixer":
-            x = x + self.extra("mixer_input", x)
-        read = self.normed("norm" if layer.residual == "parallel" else f"{name}_norm", x)
-        out = getattr(layer, name).forward(read, self.run.part(name))
+            x = x + self.extra("mixer_input", x)  # [S, D]
+        read = self.normed("norm" if layer.residual == "parallel" else f"{name}_norm", x)  # [S, D]
+        out = getattr(layer, name).forward(read, self.run.part(name))  # [S, D] -> [S, D]
         if layer.residual != "post":
-            out = self.normed(f"{name}_output_norm", out)
+            out = self.normed(f"{name}_output_norm", out)  # [S, D]
         return read, out if layer.residual_scale is None else out * layer.residual_scale
 
     def normed(self, id: str, x: Array) -> Array:

@@ -18,12 +18,13 @@ import numpy as np
 from planner.bill import Tensor
 from planner.components.arrays import Array
 from planner.components.dense_and_mixture import DenseAndMixture
+from planner.components.shared_block import SharedBlock
 from planner.contract import Architecture, Layer
 from planner.errors import InputError
 from planner.witness.places import shape, stored
 from planner.witness.roles import ENDS, IGNORED, LAYER, NORMS, Role
 
-_IN_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.(?:norm_attn_norm\.)?(.+)")
+IN_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.(?:(?:norm_attn_norm|mamba_decoder)\.)?(.+)")
 
 
 def adopt(model: Architecture, weights: Mapping[str, Array]) -> dict[str, Array]:
@@ -33,9 +34,9 @@ def adopt(model: Architecture, weights: Mapping[str, Array]) -> dict[str, Array]
     """
     adopted = Adopted(model, stored(model), list(model.order()))
     norms = adopted.norms(weights)
-    conv1d = _is_conv1d(model, weights)
+    conv1d = is_conv1d(model, weights)
     for source, array in weights.items():
-        layer = _IN_LAYER.fullmatch(source)
+        layer = IN_LAYER.fullmatch(source)
         if source in adopted.expected:
             adopted.whole[source] = array
         elif source in norms:
@@ -66,12 +67,16 @@ class Adopted:
                 if number is not None
                 else re.search(f"(?:^|\\.){role.pattern.pattern}$", name)
             )
-            targets = [self.place(match.expand(target), number) for target in role.targets] if match else []
-            if match is None or (number is not None and not any(target in self.expected for target in targets)):
+            if match is None:
+                continue
+            copy, place = match.groupdict().get("copy"), number
+            if role.layout == "by_use":
+                copy, place = None, self.using(int(match["copy"]))
+            targets = [self.place(match.expand(target), place) for target in role.targets]
+            if number is not None and not any(target in self.expected for target in targets):
                 continue
             if targets == ["output.weight"] and self.model.output.tied:  # a copy of the input table
                 return
-            copy = match.groupdict().get("copy")
             for target, part in zip(targets, self.parts(role.layout, targets, array, number), strict=True):
                 self.take(target, part, source, copy)
             return
@@ -79,9 +84,21 @@ class Adopted:
 
     def place(self, target: str, number: int | None) -> str:
         """The name in the bill; of mixers side by side, that of the one that has such a tensor."""
+        if number is not None and target.startswith("/"):
+            return "".join(f"{block.block}{target}" for block in self.blocks(number))
         name = target if number is None else f"layers.{number}.{target}"
         beside = (name.replace(".mixer.", f".mixer.mixers[{i}].") for i in range(2))
         return next((other for other in (name, *beside) if other in self.expected), name)
+
+    def blocks(self, number: int) -> list[SharedBlock]:
+        """The block that a layer shares with others, if it has one."""
+        extras = self.layers[number].extras if number < len(self.layers) else ()
+        return [extra for extra in extras if isinstance(extra, SharedBlock)]
+
+    def using(self, use: int) -> int:
+        """The number of the layer that is the first, second … to use a shared block; one beyond all where none is."""
+        numbers = [number for number in range(len(self.layers)) if self.blocks(number)]
+        return numbers[use] if use < len(numbers) else len(self.layers)
 
     def take(self, name: str, array: Array, source: str, copy: str | None = None) -> None:
         """Take in a tensor, or one of several equal ones."""
@@ -94,7 +111,7 @@ class Adopted:
 
     def parts(self, layout: str, names: Sequence[str], array: Array, number: int | None) -> Sequence[Array]:
         """The tensors of the bill that one tensor of a checkpoint holds, see `roles`."""
-        if layout == "plain":
+        if layout in ("plain", "by_use"):
             return [array]
         layer: Any = self.layers[number] if number is not None and number < len(self.layers) else None
         shapes = [shape(self.expected[name]) for name in names if name in self.expected]
@@ -124,7 +141,7 @@ class Adopted:
         """Name in the checkpoint -> name in the bill, of every norm that stands in a layer itself."""
         found: dict[int, dict[str, list[tuple[str, str]]]] = {}
         for source in weights:
-            layer = _IN_LAYER.fullmatch(source)
+            layer = IN_LAYER.fullmatch(source)
             stem, _, suffix = layer[2].partition(".") if layer is not None else ("", "", "")
             if layer is not None and stem in NORMS and source not in self.expected:
                 found.setdefault(int(layer[1]), {}).setdefault(stem, []).append((source, suffix))
@@ -180,7 +197,7 @@ def _norm_ids(layer: Layer) -> tuple[str, ...]:
     return (*ids[:2], *own, *ids[2:])
 
 
-def _is_conv1d(model: Architecture, weights: Mapping[str, Array]) -> bool:
+def is_conv1d(model: Architecture, weights: Mapping[str, Any]) -> bool:
     """Whether matrices are stored [in, out], as GPT-2 alone does: its fused projection is not square and tells."""
     fused = (array for name, array in weights.items() if name.endswith("attn.c_attn.weight"))
     return any(array.shape[0] == model.d_model != array.shape[1] for array in fused)

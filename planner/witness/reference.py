@@ -8,7 +8,8 @@ against this.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -21,6 +22,7 @@ from planner.components.latent_attention import LatentAttention
 from planner.components.mixture import Mixture
 from planner.components.norm import LayerNorm, Norm
 from planner.components.position import Alibi, Rope
+from planner.components.sparse_attention import SparseLatentAttention
 
 Weights = Callable[[str], Array]
 """A part's tensor by its id; None where it has none of that id."""
@@ -29,22 +31,26 @@ Weights = Callable[[str], Array]
 def output(branch: Any, x: Array, w: Weights, owner: Weights) -> Array | None:
     """What a branch gives on [S, D], or None for a kind not written here. `owner` has the keys that it reads."""
     if type(branch) is DenseAttention:
-        return _dense(branch, x, w, owner)
+        return dense(branch, x, w, owner)
     if type(branch) is LatentAttention:
-        return _latent(branch, x, w)
-    if type(branch) is FeedForward and branch.activation != "xielu":
-        return np.stack([_feed_forward(branch, row, w) for row in x])
-    if type(branch) is Mixture and branch.scoring != "sparsemixer" and branch.hash_rows is None:
-        return np.stack([_mixture(branch, row, w) for row in x])
+        return _latent(branch, x, w, [range(p + 1) for p in range(len(x))])
+    if type(branch) is SparseLatentAttention and branch.own_index:
+        return _latent(branch, x, w, _indexed(branch, x, w))
+    if type(branch) is FeedForward:
+        return np.stack([feed_forward(branch, row, w) for row in x])
+    if type(branch) is Mixture and branch.hash_rows is None:
+        return np.stack([mixture(branch, row, w) for row in x])
     return None
 
 
-def _linear(w: Weights, id: str, x: Array) -> Array:
+def linear(w: Weights, id: str, x: Array) -> Array:
+    """One vector times a matrix, plus its bias where there is one: [n_in] -> [n_out]."""
     bias = w(f"{id}.bias")
     return w(f"{id}.weight") @ x + (0 if bias is None else bias)
 
 
-def _normed(norm: Norm, x: Array, weight: Array | None, bias: Array | None) -> Array:
+def normed(norm: Norm, x: Array, weight: Array | None, bias: Array | None) -> Array:
+    """A norm over one vector."""
     if isinstance(norm, LayerNorm):
         x = x - sum(x) / len(x)
     x = x / math.sqrt(sum(x * x) / len(x) + norm.eps)
@@ -52,7 +58,7 @@ def _normed(norm: Norm, x: Array, weight: Array | None, bias: Array | None) -> A
     return x * gain + (0 if bias is None else bias)
 
 
-def _turned(rope: Any, x: Array, position: int, last: int) -> Array:
+def turned(rope: Any, x: Array, position: int, last: int) -> Array:
     """One head at one position: every pair is a complex number, multiplied by a phase."""
     if not isinstance(rope, Rope):
         return x
@@ -68,7 +74,7 @@ def _turned(rope: Any, x: Array, position: int, last: int) -> Array:
     return out
 
 
-def _weighed(scores: Mapping[int, float], values: Array, sink: float | None) -> Array:
+def weighed(scores: Mapping[int, float], values: Array, sink: float | None) -> Array:
     """The softmax of the scores of some positions, times their values."""
     top = max([*scores.values(), *([] if sink is None else [sink])])
     weights = {j: math.exp(score - top) for j, score in scores.items()}
@@ -76,13 +82,14 @@ def _weighed(scores: Mapping[int, float], values: Array, sink: float | None) -> 
     return sum((weight / total * values[j] for j, weight in weights.items()), np.zeros(values.shape[-1]))
 
 
-def _dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
+def dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
+    """Attention with full heads, query by query: [S, D] -> [S, D]."""
     length, last = len(x), len(x) - 1
     scale = m.head_dim**-0.5 if m.scale is None else m.scale
 
     def heads(id: str, own: Weights, count: int) -> Array:
         """[S, count, width] of a projection."""
-        rows = np.stack([_linear(own, id, row) for row in x])
+        rows = np.stack([linear(own, id, row) for row in x])
         rows = rows if m.qkv_clip is None else np.minimum(np.maximum(rows, -m.qkv_clip), m.qkv_clip)
         return rows.reshape(length, count, -1)
 
@@ -90,19 +97,19 @@ def _dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
         """Queries or keys with their norm and their rotation."""
         weight, bias = own(f"{id}.weight"), own(f"{id}.bias")
 
-        def normed(row: Array) -> Array:
+        def levelled(row: Array) -> Array:
             if m.qk_norm is None:
                 return row
             if m.qk_norm_over == "whole":
-                return _normed(m.qk_norm, row.reshape(-1), weight, bias).reshape(row.shape)
+                return normed(m.qk_norm, row.reshape(-1), weight, bias).reshape(row.shape)
             gains = weight if m.qk_norm_over == "heads" and weight is not None else [weight] * len(row)
-            return np.stack([_normed(m.qk_norm, h, gain, bias) for h, gain in zip(row, gains, strict=True)])
+            return np.stack([normed(m.qk_norm, h, gain, bias) for h, gain in zip(row, gains, strict=True)])
 
-        def turned(row: Array, p: int) -> Array:
-            return np.stack([_turned(m.position, h, p, last) for h in row])
+        def rotated(row: Array, p: int) -> Array:
+            return np.stack([turned(m.position, h, p, last) for h in row])
 
         after = m.qk_norm_after_position
-        return np.stack([normed(turned(r, p)) if after else turned(normed(r), p) for p, r in enumerate(rows)])
+        return np.stack([levelled(rotated(r, p)) if after else rotated(levelled(r), p) for p, r in enumerate(rows)])
 
     q = heads("q", w, m.n_heads)
     gate = q[..., m.head_dim :]
@@ -111,7 +118,7 @@ def _dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
     v = raw_k if m.v_from_k else heads("v", owner, m.n_kv_heads)
     k = placed(raw_k, "k_norm", owner)
     if m.v_norm is not None:
-        v = np.stack([[_normed(m.v_norm, h, owner("v_norm.weight"), None) for h in row] for row in v])
+        v = np.stack([[normed(m.v_norm, h, owner("v_norm.weight"), None) for h in row] for row in v])
     v = v if m.value_scale is None else v * m.value_scale
     sinks, slopes = w("sinks"), m.position.slopes(m.n_heads) if isinstance(m.position, Alibi) else None
     out = np.zeros((length, m.n_heads, v.shape[-1]))
@@ -132,16 +139,17 @@ def _dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
                 if slopes is not None and isinstance(m.position, Alibi):
                     score += float(slopes[h]) * (j - p) * (scale if m.position.scaled_with_scores else 1)
                 scores[j] = score
-            out[p, h] = _weighed(scores, v[:, g], None if sinks is None else float(sinks[h]))
+            out[p, h] = weighed(scores, v[:, g], None if sinks is None else float(sinks[h]))
     if m.output_gate:
         out = out / (1 + np.exp(-gate))
     rows = out.reshape(length, -1)
     if m.output_norm is not None:
-        rows = np.stack([_normed(m.output_norm, row, w("output_norm.weight"), w("output_norm.bias")) for row in rows])
-    return np.stack([_linear(w, "o", row) for row in rows])
+        rows = np.stack([normed(m.output_norm, row, w("output_norm.weight"), w("output_norm.bias")) for row in rows])
+    return np.stack([linear(w, "o", row) for row in rows])
 
 
-def _latent(m: LatentAttention, x: Array, w: Weights) -> Array:
+def _latent(m: LatentAttention, x: Array, w: Weights, read: Sequence[Iterable[int]]) -> Array:
+    """`read`: the positions that each query reads."""
     length, last, n = len(x), len(x) - 1, m.nope_head_dim
     scaling = m.position.scaling if isinstance(m.position, Rope) else None
     scale = (
@@ -150,58 +158,90 @@ def _latent(m: LatentAttention, x: Array, w: Weights) -> Array:
     up = w("kv_b.weight").reshape(m.n_heads, n + m.v_head_dim, m.kv_lora_rank)
     queries, keys, values = [], [], []
     for p, row in enumerate(x):
-        inner = _linear(w, "q_a", row) if m.q_lora_rank is not None else row
+        inner = linear(w, "q_a", row) if m.q_lora_rank is not None else row
         if m.q_lora_rank is not None:
-            inner = _linear(w, "q_b", _normed(m.latent_norm, inner, w("q_a_norm.weight"), w("q_a_norm.bias")))
+            inner = linear(w, "q_b", normed(m.latent_norm, inner, w("q_a_norm.weight"), w("q_a_norm.bias")))
         else:
-            inner = _linear(w, "q", inner)
+            inner = linear(w, "q", inner)
         q = inner.reshape(m.n_heads, -1)
-        queries.append([[*h[:n], *_turned(m.position, h[n:], p, last)] for h in q])
-        both = _linear(w, "kv_a", row)
-        latent = _normed(m.latent_norm, both[: m.kv_lora_rank], w("kv_a_norm.weight"), w("kv_a_norm.bias"))
-        rope = _turned(m.position, both[m.kv_lora_rank :], p, last)
+        queries.append([[*h[:n], *turned(m.position, h[n:], p, last)] for h in q])
+        both = linear(w, "kv_a", row)
+        latent = normed(m.latent_norm, both[: m.kv_lora_rank], w("kv_a_norm.weight"), w("kv_a_norm.bias"))
+        rope = turned(m.position, both[m.kv_lora_rank :], p, last)
         keys.append([[*(up[h, :n] @ latent), *rope] for h in range(m.n_heads)])
         values.append([up[h, n:] @ latent for h in range(m.n_heads)])
     q, k, v = np.array(queries), np.array(keys), np.array(values)
     out = np.zeros((length, m.n_heads, m.v_head_dim))
     for p in range(length):
         for h in range(m.n_heads):
-            scores = {j: scale * float(q[p, h] @ k[j, h]) for j in range(p + 1)}
-            out[p, h] = _weighed(scores, v[:, h], None)
-    return np.stack([_linear(w, "o", row) for row in out.reshape(length, -1)])
+            scores = {j: scale * float(q[p, h] @ k[j, h]) for j in read[p]}
+            out[p, h] = weighed(scores, v[:, h], None)
+    return np.stack([linear(w, "o", row) for row in out.reshape(length, -1)])
 
 
-def _feed_forward(f: FeedForward, x: Array, w: Weights) -> Array:
-    up = _linear(w, "up", x)
+def _indexed(m: SparseLatentAttention, x: Array, w: Weights) -> list[list[int]]:
+    """The positions with the best scores for each query (DeepSeek-AI 2025, DeepSeek-V3.2, eq. 1)."""
+    rope, last, chosen, keys = m.position, len(x) - 1, [], []
+    if isinstance(rope, Rope):
+        rope = replace(rope, width=m.rope_head_dim, interleaved=m.index_interleaved)
+    for p, row in enumerate(x):
+        key = normed(m.index_norm, linear(w, "indexer.k", row), w("indexer.k_norm.weight"), w("indexer.k_norm.bias"))
+        keys.append(turned(rope, key, p, last))
+        latent = normed(m.latent_norm, linear(w, "q_a", row), w("q_a_norm.weight"), w("q_a_norm.bias"))
+        queries = [turned(rope, q, p, last) for q in linear(w, "indexer.q", latent).reshape(m.index_heads, -1)]
+        weights = linear(w, "indexer.head_weights", row)
+        scores = [sum(a * max(float(q @ k), 0.0) for a, q in zip(weights, queries, strict=True)) for k in keys]
+        chosen.append(best(scores, m.index_top_k))
+    return chosen
+
+
+def best(scores: Sequence[float], k: int) -> list[int]:
+    """Where the k highest scores stand, the earlier one of two equals."""
+    return sorted(range(len(scores)), key=lambda j: -scores[j])[:k]
+
+
+def feed_forward(f: FeedForward, x: Array, w: Weights) -> Array:
+    """A feed-forward on one token: [D] -> [D]."""
+    up = linear(w, "up", x)
     if f.gated:
-        gate = _linear(w, "gate", x)
+        gate = linear(w, "gate", x)
         if f.sparsity is not None:
             gate = np.maximum(gate - gate.mean() - NormalDist().inv_cdf(f.sparsity) * gate.std(), 0)
         gate = gate * (1 if f.gate_scale is None else f.gate_scale)
         if f.clip is not None:
             gate, up = np.minimum(gate, f.clip), np.maximum(np.minimum(up, f.clip), -f.clip)
-        up = activate(f.activation, gate) * (up + (f.activation == "swiglu_oai"))
+        up = _activated(f, gate, w) * (up + (f.activation == "swiglu_oai"))
     else:
-        up = activate(f.activation, up)
+        up = _activated(f, up, w)
     if f.inner_norm is not None:
-        up = _normed(f.inner_norm, up, w("inner_norm.weight"), w("inner_norm.bias"))
-    return _linear(w, "down", up) * (1 if f.output_scale is None else f.output_scale)
+        up = normed(f.inner_norm, up, w("inner_norm.weight"), w("inner_norm.bias"))
+    return linear(w, "down", up) * (1 if f.output_scale is None else f.output_scale)
 
 
-def _mixture(m: Mixture, x: Array, w: Weights) -> Array:
-    inner = x if m.d_latent is None else _linear(w, "to_latent", x)
+def _activated(f: FeedForward, x: Array, w: Weights) -> Array:
+    if f.activation != "xielu":
+        return activate(f.activation, x)
+    beta, limit = float(w("activation.beta")[0]), float(w("activation.eps")[0])
+    p, n = (math.log1p(math.exp(float(w(f"activation.alpha_{sign}")[0]))) for sign in "pn")  # Huang and Schlag 2024
+    grown = [p * v**2 if v > 0 else (beta + n) * (math.exp(min(v, limit)) - 1 - v) for v in x.tolist()]
+    return np.array(grown) + beta * x
+
+
+def mixture(m: Mixture, x: Array, w: Weights, router_input: Array | None = None) -> Array:
+    """A mixture of experts on one token, whose router may read something else: [D] -> [D]."""
+    inner = x if m.d_latent is None else linear(w, "to_latent", x)
     out = np.zeros_like(inner)
-    for expert, weight in _chosen(m, x, w).items():
+    for expert, weight in _chosen(m, x if router_input is None else router_input, w).items():
         own = _of_expert(w, expert)
         read = inner * weight if m.scales_input else inner
-        out = out + _feed_forward(m.expert, read, own) * (1 if m.scales_input else weight)
+        out = out + feed_forward(m.expert, read, own) * (1 if m.scales_input else weight)
     if m.d_latent is not None:
-        out = _linear(w, "from_latent", out)
+        out = linear(w, "from_latent", out)
     if m.output_bias:
         out = out + w("output_bias")
     if m.shared_expert is not None:
-        shared = _feed_forward(m.shared_expert, x, lambda id: w(f"shared.{id}"))
-        out = out + shared * (1 / (1 + np.exp(-_linear(w, "shared_gate", x))) if m.shared_gate else 1)
+        shared = feed_forward(m.shared_expert, x, lambda id: w(f"shared.{id}"))
+        out = out + shared * (1 / (1 + np.exp(-linear(w, "shared_gate", x))) if m.shared_gate else 1)
     return out
 
 
@@ -215,8 +255,10 @@ def _of_expert(w: Weights, expert: int) -> Weights:
 
 def _chosen(m: Mixture, x: Array, w: Weights) -> dict[int, float]:
     """One token's experts and their weights."""
-    read = x if m.router_norm is None else _normed(m.router_norm, x, w("router.norm.weight"), None)
-    logits = [float(n) for n in _linear(w, "router", read) * (1 if m.router_scale is None else m.router_scale)]
+    read = x if m.router_norm is None else normed(m.router_norm, x, w("router.norm.weight"), None)
+    logits = [float(n) for n in linear(w, "router", read) * (1 if m.router_scale is None else m.router_scale)]
+    if m.scoring == "sparsemixer":
+        return _near_the_best(logits, m.top_k, 2 * (m.router_jitter or 0))
     scores = {
         "softmax": lambda: [math.exp(n) / sum(map(math.exp, logits)) for n in logits],
         "sigmoid": lambda: [1 / (1 + math.exp(-n)) for n in logits],
@@ -240,3 +282,14 @@ def _chosen(m: Mixture, x: Array, w: Weights) -> dict[int, float]:
         weights = {e: score / sum(scores[o] for o in experts) for e, score in weights.items()}
     scale = w("router.expert_scale") if m.expert_scale else None
     return {e: s * m.routed_scale * (1 if scale is None else float(scale[e])) for e, s in weights.items()}
+
+
+def _near_the_best(logits: Sequence[float], k: int, share: float) -> dict[int, float]:
+    """The best expert k times over, each weighed among those left that are near it (Liu et al. 2024, GRIN)."""
+    found, left = {}, dict(enumerate(logits))
+    for _ in range(k):
+        first, top = max(left.items(), key=lambda item: item[1])
+        near = [other for other in left.values() if (top - other) / max(abs(other), top) <= share]
+        found[first] = 1 / sum(math.exp(other - top) for other in near)
+        del left[first]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-4
 """Largest difference between two ways of computing the same logits in float32, as a share of the largest logit."""
 
-SAME = 1e-5
-"""The same in float64: what is left comes from states, which are kept in float32."""
+SAME = 1e-9
+"""The same in float64: what is left comes from the order of sums."""
+
+MOST_SHOWN = 60
+"""Characters of a scaled value that a report shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,14 @@ class Report:
         rows = [(check.name, check.passed, shown(check.measured), shown(check.expected)) for check in self.checks]
         return pandas.DataFrame(rows, columns=["check", "passed", "measured", "expected"])
 
+    def _repr_html_(self) -> str:
+        rows = self.to_frame().astype({"passed": object})
+        rows["passed"] = ["–" if check.passed is None else "pass" if check.passed else "FAIL" for check in self.checks]
+        scaled = [f"<p>scaled: {html.escape(f'{p} = {old} → {new}')}</p>" for p, (old, new) in self.scaled.items()]
+        return f"<h4>{html.escape(self.name)}</h4>{rows.to_html(index=False)}{''.join(scaled)}"
+
     def __str__(self) -> str:
-        scaled = [f"scaled: {path} = {before} → {after}" for path, (before, after) in self.scaled.items()]
+        scaled = [f"scaled: {path} = {_short(old)} → {_short(new)}" for path, (old, new) in self.scaled.items()]
         return "\n".join([self.name, *map(str, self.checks), *scaled])
 
 
@@ -71,6 +81,12 @@ def shown(value: Any) -> str:
     return (
         f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else "" if value is None else str(value)
     )
+
+
+def _short(value: Any) -> str:
+    """A value on one line; of a long list, its beginning."""
+    text = str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
 
 def difference(a: Array, b: Array) -> float:

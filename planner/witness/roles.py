@@ -1,8 +1,9 @@
 """What the tensors of a checkpoint are called, family by family, and which tensors of the bill they hold.
 
 A line is a role, how it is laid out, and the names in the bill. ``*`` is a number of several equal tensors (an
-expert, a head); ``(a|b)`` is either, and ``\\1`` repeats it. ``.weight`` or ``.bias`` follows on both sides, except
-in a role that ends with ``!``, which is the whole name.
+expert, a head); ``(a|b)`` is either, and ``\\1`` repeats it (``\\2`` behind a ``*``). ``.weight`` or ``.bias`` follows
+on both sides, except in a role that ends with ``!``, which is the whole name. A name in the bill that begins with a
+slash is that of the block which the layer shares with others.
 
 =============  ============================================================================================
 layout         the tensor is
@@ -16,6 +17,7 @@ experts        one for each expert, several one after the other; see `names`
 rows           one for each expert, stacked on the first axis, [E f, D]; ``columns``: the same, for [E, D, f]
 delta_qkvz     for each key head its query, its key, its value heads, their gates (Qwen3-Next)
 delta_ba       for each key head two numbers for each of its value heads
+by_use         of the layer that is the ``*``-th to use a shared block
 =============  ============================================================================================
 """
 
@@ -31,19 +33,21 @@ _NAMES = {
 }
 
 _ENDS = r"""
-(?:embed_tokens|wte|word_embeddings|embed_in|embeddings)           plain  embedding.tokens
+(?:embed_tokens|wte|word_embeddings|embed_in|embeddings|embed)     plain  embedding.tokens
 (?:wpe|embed_positions)                                            plain  embedding.positions
 word_embeddings_layernorm                                          plain  embedding.norm
 project_in                                                         plain  embedding.project
 project_out                                                        plain  output.project
 (?:norm|ln_f|norm_f|final_norm|layer_norm|embedding_norm)          plain  final_norm
 final_(?:layernorm|layer_norm)                                     plain  final_norm
-(?:lm_head|embed_out|output_projection)                            plain  output
+(?:lm_head|embed_out|output_projection|head)                       plain  output
 embed_tokens_per_layer                                             plain  embedding.layers.table
 per_layer_model_projection                                         plain  embedding.layers.project
 per_layer_projection_norm                                          plain  embedding.layers.project_norm
 altup_projections.*                                                plain  streams.project
 altup_unembed_projections.*                                        plain  streams.unproject
+hc_head(?:.hc)?_fn!                                                plain  streams.collapse.weight
+hc_head(?:.hc)?_(base|scale)!                                      plain  streams.\1
 """
 
 _LAYER = r"""
@@ -67,6 +71,28 @@ self_attn.indexer.wq_b                                             plain     mix
 self_attn.indexer.wk                                               plain     mixer.indexer.k
 self_attn.indexer.k_norm                                           plain     mixer.indexer.k_norm
 self_attn.indexer.weights_proj                                     plain     mixer.indexer.head_weights
+self_attn.(kv|o_a|o_b)_proj                                        plain     mixer.\1
+self_attn.(q_a|kv)_norm                                            plain     mixer.\1_norm
+self_attn.compressor.(kv|gate)_proj                                plain     mixer.compressor.\1
+self_attn.compressor.kv_norm                                       plain     mixer.compressor.kv_norm
+self_attn.compressor.position_bias!                                plain     mixer.compressor.place_bias
+self_attn.compressor.indexer.(kv|gate)_proj                        plain     mixer.indexer.\1
+self_attn.compressor.indexer.kv_norm                               plain     mixer.indexer.kv_norm
+self_attn.compressor.indexer.position_bias!                        plain     mixer.indexer.place_bias
+self_attn.compressor.indexer.q_b_proj                              plain     mixer.indexer.q
+self_attn.compressor.indexer.(?:scorer.)?weights_proj              plain     mixer.indexer.head_weights
+attn.w(q_a|q_b|kv|o_a|o_b)                                         plain     mixer.\1
+attn.q_norm                                                        plain     mixer.q_a_norm
+attn.kv_norm                                                       plain     mixer.kv_norm
+attn.attn_sink!                                                    plain     mixer.sinks
+attn.compressor.w(kv|gate)                                         plain     mixer.compressor.\1
+attn.compressor.norm                                               plain     mixer.compressor.kv_norm
+attn.compressor.ape!                                               plain     mixer.compressor.place_bias
+attn.indexer.compressor.w(kv|gate)                                 plain     mixer.indexer.\1
+attn.indexer.compressor.norm                                       plain     mixer.indexer.kv_norm
+attn.indexer.compressor.ape!                                       plain     mixer.indexer.place_bias
+attn.indexer.wq_b                                                  plain     mixer.indexer.q
+attn.indexer.weights_proj                                          plain     mixer.indexer.head_weights
 self_attn.output_gate                                              plain     mixer.output_gate
 self_attn.norm                                                     plain     mixer.norm
 self_attention.experts.router.layer                                plain     mixer.router
@@ -99,13 +125,18 @@ FEED_FORWARD.ffn_sub_norm                                          plain     fee
 FEED_FORWARD.act_fn.(alpha_p|alpha_n|beta|eps)!                    flat      feed_forward.activation.\1
 FEED_FORWARD.(?:gate|router|gate.wg|router.layer)                  plain     feed_forward.router
 FEED_FORWARD.(?:gate.)?e_score_correction_bias!                    plain     feed_forward.router.correction
+FEED_FORWARD.gate.tid2eid!                                         plain     feed_forward.router.experts_of_token
+ffn.gate.bias!                                                     plain     feed_forward.router.correction
+FEED_FORWARD.shared_experts.w1                                     plain     feed_forward.shared.gate
+FEED_FORWARD.shared_experts.w3                                     plain     feed_forward.shared.up
+FEED_FORWARD.shared_experts.w2                                     plain     feed_forward.shared.down
 mlp.gate.moe_statics.e_score_correction_bias!                      flat      feed_forward.router.correction
 feed_forward.expert_bias!                                          plain     feed_forward.router.correction
 FEED_FORWARD.experts.gate_up_proj!  experts  feed_forward.experts.gate.weight feed_forward.experts.up.weight
 FEED_FORWARD.experts.gate_up_proj_bias!             experts  feed_forward.experts.gate.bias feed_forward.experts.up.bias
 FEED_FORWARD.experts.(up|down)_proj!                               experts   feed_forward.experts.\1.weight
 FEED_FORWARD.experts.(up|down)_proj_bias!                          experts   feed_forward.experts.\1.bias
-FEED_FORWARD.experts.*.(gate|up|down)_proj                         plain     feed_forward.experts.\1
+FEED_FORWARD.experts.*.(gate|up|down)_proj                         plain     feed_forward.experts.\2
 FEED_FORWARD.experts.*.w1                                          plain     feed_forward.experts.gate
 FEED_FORWARD.experts.*.w3                                          plain     feed_forward.experts.up
 FEED_FORWARD.experts.*.w2                                          plain     feed_forward.experts.down
@@ -130,16 +161,32 @@ altup.correct_output_scale!                                        plain     str
 altup.(correction|prediction)_coefs                                plain     streams.\1
 altup.modality_router                                              plain     streams.router
 altup.router_norm                                                  plain     streams.router_norm
+(?:attn_hc.|hc_attn_)fn!                                           plain     streams.branches[0].weights.weight
+(?:attn_hc.|hc_attn_)(base|scale)!                                 plain     streams.branches[0].\1
+(?:ffn_hc.|hc_ffn_)fn!                                             plain     streams.branches[1].weights.weight
+(?:ffn_hc.|hc_ffn_)(base|scale)!                                   plain     streams.branches[1].\1
 laurel.linear_(left|right)                                         plain     extras[0].\1
 laurel.post_laurel_norm                                            plain     extras[0].norm
 per_layer_input_gate                                               plain     extras[1].gate
 per_layer_projection                                               plain     extras[1].project
 post_per_layer_input_norm                                          plain     extras[1].norm
 layer_scalar!                                                      plain     output_scale
+
+shared_transformer.self_attn.(q|k|v|o)_proj                        plain     /mixer.\1
+shared_transformer.feed_forward.gate_up_proj                       blocks    /feed_forward.gate /feed_forward.up
+shared_transformer.feed_forward.down_proj                          plain     /feed_forward.down
+shared_transformer.input_layernorm                                 plain     /mixer_norm
+shared_transformer.pre_ff_layernorm                                plain     /feed_forward_norm
+shared_transformer.self_attn.linear_(q|k|v)_adapter_list.*.0       by_use    extras[0].\1_adapter.down
+shared_transformer.self_attn.linear_(q|k|v)_adapter_list.*.1       by_use    extras[0].\1_adapter.up
+shared_transformer.feed_forward.gate_up_proj_adapter_list.*.0      by_use    extras[0].up_adapter.down
+shared_transformer.feed_forward.gate_up_proj_adapter_list.*.1      by_use    extras[0].up_adapter.up
+linear                                                             plain     extras[0].project
 """
 
 NORMS = """
     input_layernorm ln_1 norm_1 ln_attn self_attn_layer_norm operator_norm attention_layernorm temporal_pre_norm norm
+    attn_norm
     post_self_attn_layernorm post_attention_layernorm
     ln_2 norm_2 ln_mlp ffn_norm feedforward_layernorm channel_pre_norm pre_ff_layernorm pre_feedforward_layernorm
     post_feedforward_layernorm_1 pre_feedforward_layernorm_2 post_feedforward_layernorm_2
@@ -147,8 +194,11 @@ NORMS = """
 """.split()
 """Names of a layer's norms, in the order in which the data pass them."""
 
-IGNORED = re.compile(r"(?:.*\.)?(?:rotary_emb\.inv_freq|(?:attn|attention)\.(?:masked_)?bias)")
-"""Buffers that old checkpoints hold and that follow from the contract: rotary frequencies and causal masks."""
+IGNORED = re.compile(
+    r"(?:.*\.)?(?:rotary_emb\.inv_freq|(?:attn|attention)\.(?:masked_)?bias"
+    r"|self_attn\.(?:slope_rate|(?:query|key|diagonal)_decay))"
+)
+"""Buffers that checkpoints may hold and that follow from the contract: frequencies, causal masks, rates of decay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from planner.witness.cache import Cache
 from planner.witness.meter import Meter
 from planner.witness.places import key
 
+SMALL = 4096
+"""Elements up to which a plain loop is sooner done than a matrix product is set up."""
+
 
 @dataclass(slots=True)
 class Context:
@@ -25,10 +28,12 @@ class Context:
     positions: Array
     begins: Array
     offset: int
+    reach: int
     weights: Mapping[str, Array]
     cache: Cache
     meter: Meter
     block: int | None = None
+    n_layers: int = 0
     notes: dict[str, Array] = field(default_factory=dict)
     last_place: dict[str, str] = field(default_factory=dict)
     """Label of a kind of layer -> the place of the last one that has run."""
@@ -42,15 +47,24 @@ def context(
     meter: Meter,
     offset: int = 0,
     block: int | None = None,
+    n_layers: int = 0,
+    reach: int | None = None,
 ) -> Context:
-    """The context of a pass; positions count from `offset`, and in every document anew."""
+    """The context of a pass; positions count from `offset`, and in every document anew.
+
+    Raises `UsageError` where documents, a prefix or the reach do not cover the pass.
+    """
     index = np.arange(step.past, step.past + step.new)  # [S]
     if step.documents and sum(step.documents) < step.past + step.new:
         raise UsageError(f"documents = {step.documents} are fewer positions than {step.past} past + {step.new} new")
     if step.prefix is not None and 0 < step.past < step.prefix:
         raise UsageError(f"prefix = {step.prefix} is cut at {step.past}; a prefix is read in one pass")
     place = index - Packed(step.documents).start(index)  # [S] in its document
-    return Context(step, tokens, place + offset, place == 0, offset, weights, cache, meter, block)
+    end = int(place.max()) + offset + 1
+    if reach is not None and reach < end:
+        raise UsageError(f"reach = {reach} ends before the pass, which goes on to {end}")
+    far = end if reach is None else reach
+    return Context(step, tokens, place + offset, place == 0, offset, far, weights, cache, meter, block, n_layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +97,20 @@ class PartRun:
         return self.context.positions
 
     @property
+    def reach(self) -> int:
+        return self.context.reach
+
+    @property
     def begins(self) -> Array:
         return self.context.begins
 
     @property
     def block(self) -> int | None:
         return self.context.block
+
+    @property
+    def n_layers(self) -> int:
+        return self.context.n_layers
 
     @property
     def notes(self) -> dict[str, Array]:
@@ -151,7 +173,7 @@ class PartRun:
 
     def product(self, id: str, subscripts: str, a: Array, b: Array, *, mask: Array | None = None) -> Array:
         self.context.meter.multiplied(f"{self.path}.{self.prefix}{id}", subscripts, a, b, mask)
-        return np.asarray(np.einsum(subscripts, a, b, optimize=True))
+        return np.asarray(np.einsum(subscripts, a, b, optimize=max(a.size, b.size) > SMALL))
 
     def extend(self, id: str, rows: Array) -> Array:
         store = self.context.cache.stores[self._cached(id)]
@@ -187,7 +209,7 @@ class PartRun:
         return np.asarray(self.step.rule(rule).sees(queries, self._keys(rule)))
 
     def key_positions(self, rule: Causal) -> Array:
-        keys = self._keys(rule)
+        keys = self._keys(rule) * (rule.stride if isinstance(rule, Strided) else 1)
         return np.asarray(keys - Packed(self.step.documents).start(keys) + self.context.offset)
 
     def _keys(self, rule: Causal) -> Array:

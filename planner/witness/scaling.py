@@ -3,7 +3,7 @@
 Every kind of layer stays, in its order, at most two of each; every flag, scale, norm and rule stays. Widths and
 counts shrink by `RUNGS`: the smallest value of a field in a contract becomes the first rung, the next larger one the
 next, so that what differs between two kinds of layer still does. What belongs together is kept together: query heads
-to a key head, experts to a group, rotary width to head.
+to a key head, experts to a group, rotary width to head, strides to a block.
 """
 
 from __future__ import annotations
@@ -41,10 +41,8 @@ RUNGS: dict[str, tuple[int, int]] = {
     "rope_head_dim": (4, 2),
     "index_heads": (2, 1),
     "index_head_dim": (8, 4),
-    "index_top_k": (5, 2),
-    "block": (4, 2),
+    "index_top_k": (2, 1),
     "stride": (2, 1),
-    "selected_block": (4, 2),
     "n_selected": (2, 1),
     "compress": (4, 3),
     "o_groups": (2, 1),
@@ -138,6 +136,9 @@ class _Shrinking:
             fields["n_heads"] = _heads(part, fields)
         elif "n_value_heads" in fields:
             fields["n_value_heads"] = fields["n_key_heads"] * min(part.n_value_heads // part.n_key_heads, 4)
+        if "stride" in fields:
+            lengths = ("block", "selected_block")
+            fields |= {name: fields["stride"] * min(getattr(part, name) // part.stride, 3) for name in lengths}
         if "rope_head_dim" in fields and isinstance(part.position, Rope):
             fields["position"] = _narrower(fields["position"], None, fields["rope_head_dim"])
         return type(part)(**fields)
@@ -164,8 +165,8 @@ def _attention(part: DenseAttention, fields: dict[str, Any]) -> dict[str, Any]:
     kv_heads, position = fields["n_kv_heads"], fields["position"]
     if isinstance(position, Alibi) and part.n_heads & (part.n_heads - 1) and part.n_kv_heads > 1:
         kv_heads = 3  # slopes between two powers of two are a rule of their own
-    if isinstance(position, Rope):
-        turned = part.head_dim if position.width is None else position.width
+    if isinstance(part.position, Rope):
+        turned = part.head_dim if part.position.width is None else part.position.width
         width = max(2 * round(fields["head_dim"] * turned / part.head_dim / 2), 2)
         position = _narrower(position, None if position.width is None else width, width)
     share = min(part.n_heads // part.n_kv_heads, MOST_QUERY_HEADS)

@@ -50,6 +50,7 @@ class Witness:
         prefix: int | None = None,
         documents: tuple[int, ...] = (),
         offset: int = 0,
+        reach: int | None = None,
         block: int | None = None,
         meter: Meter | None = None,
     ) -> PartRun:
@@ -57,7 +58,9 @@ class Witness:
 
         `documents` are the lengths of all documents packed into the sequence, `prefix` the positions that see each
         other both ways, `offset` the position of the sequence's first token, `block` the keys that a softmax takes at a
-        time.
+        time. `reach` is the context that rotary frequencies are set for where they depend on it (dynamic NTK,
+        LongRoPE): an engine sets them once for the longest that it allows; None sets them anew in every pass for what
+        has been read, and keys in the cache stay as they were turned.
         """
         tokens = np.asarray(tokens)
         if tokens.ndim != 1 or tokens.size == 0 or tokens.dtype.kind not in "iu":
@@ -72,7 +75,8 @@ class Witness:
             prefix=prefix,
             documents=documents,
         )
-        return PartRun(context(step, tokens, self.weights, cache, Meter() if meter is None else meter, offset, block))
+        meter, depth = Meter() if meter is None else meter, self.model.n_layers
+        return PartRun(context(step, tokens, self.weights, cache, meter, offset, block, depth, reach))
 
 
 def logits(
@@ -111,14 +115,30 @@ def runs(mask: Array) -> tuple[int, ...]:
     return tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
 
 
+OUTPUTS = ("o", "o_b", "out", "down", "project")
+"""What the bill calls the matrices by which a branch writes to the residual stream."""
+
+
 def random_weights(model: Architecture, seed: int = 0) -> dict[str, Array]:
-    """Random arrays for every tensor of the bill: matrices that keep the size of their input, vectors near 0 or 1."""
+    """Random arrays for every tensor of the bill: matrices that keep the size of their input, vectors near 0 or 1.
+
+    What a branch adds is smaller the more branches there are, 1 / sqrt(2 layers) as in GPT-2, since otherwise a deep
+    decoder makes a difference in the last digit a large one. A table of the experts of every token names different
+    ones.
+    """
     random = np.random.default_rng(seed)
     weights = {}
-    for name, tensor in stored(model).items():
+    expected = stored(model)
+    for name, tensor in expected.items():
+        router, _, role = name.rpartition(".")
+        if role == "experts_of_token":
+            rows, k = tensor.shape
+            weights[name] = random.random((rows, expected[f"{router}.weight"].shape[0])).argsort(axis=-1)[:, :k]
+            continue
         noise = random.standard_normal(shape(tensor))
         if len(tensor.shape) > 1:
             noise /= np.sqrt(tensor.shape[-1]) if tensor.role != "embedding" else 1
+            noise /= np.sqrt(2 * model.n_layers) if role == "weight" and router.rpartition(".")[2] in OUTPUTS else 1
         else:
             noise *= 0.2
         weights[name] = (noise + (tensor.role == "norms" and name.endswith("weight"))).astype(np.float32)

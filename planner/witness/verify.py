@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from planner.contract import Architecture
 from planner.errors import PlannerError
+from planner.sources import Checkpoint
 from planner.witness import checks
 from planner.witness.bench import Bench
 from planner.witness.report import Check, Report
@@ -24,11 +25,16 @@ CHECKS = (
 
 
 def verify(
-    architecture: Architecture, full: bool = False, *, checkpoint: Mapping[str, tuple[int, ...]] | None = None
+    architecture: Architecture,
+    full: bool = False,
+    *,
+    checkpoint: Checkpoint | None = None,
+    progress: Callable[[float, str], None] | None = None,
 ) -> Report:
     """Run the checklist on a contract made small; `full` keeps its depth and reads longer sequences.
 
-    `checkpoint` are the shapes of a checkpoint's tensors by name, which are held to the contract too.
+    The headers of a `checkpoint` (`sources.read_headers`) are held to the contract too, as it is. `progress` is told
+    the share of the checklist that is done and what comes next.
 
     >>> import planner
     >>> planner.verify(planner.load("gqa-8")).passed
@@ -41,11 +47,13 @@ def verify(
     except PlannerError as error:
         report.checks.append(Check("forward", False, str(error), "logits"))
         return report
-    for check in CHECKS:
+    for done, check in enumerate(CHECKS):
+        if progress is not None:
+            progress(done / len(CHECKS), check.__name__)
         try:
             report.checks += check(bench)
         except (PlannerError, ValueError, LookupError, ArithmeticError) as error:
             report.checks.append(Check(check.__name__, False, f"{type(error).__name__}: {error}", "no error"))
     if checkpoint is not None:
-        report.checks.append(checks.held_to_checkpoint(architecture, checkpoint))
+        report.checks.append(checks.of_checkpoint(architecture, checkpoint))
     return report

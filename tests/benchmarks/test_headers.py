@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+import planner
 from planner.sources.checkpoint import read_checkpoint
+from planner.witness.reconcile import held_to
+from tests.sources.test_checkpoint import deepseek_v3, shards
 
 N_MATRICES = 50_000
 
@@ -41,9 +44,22 @@ def test_read_a_large_header(benchmark, large):
 def test_memory_of_a_large_header(large):
     code = f"""
 import resource
+import planner
 from planner.sources.checkpoint import read_checkpoint
+from planner.witness.reconcile import held_to
+from tests.sources.test_checkpoint import deepseek_v3, shards
 read_checkpoint({str(large)!r})
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
     used = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert used < 500e6
+
+
+def test_hold_a_large_checkpoint_to_its_contract(benchmark, tmp_path):
+    """DeepSeek-V3's 92 thousand tensors, looked up and compared one by one."""
+    ends = [("model.embed_tokens.weight", "BF16", (129_280, 7168)), ("model.norm.weight", "BF16", (7168,))]
+    ends.append(("lm_head.weight", "BF16", (129_280, 7168)))
+    checkpoint = read_checkpoint(shards(tmp_path, ends, *(list(deepseek_v3(layer)) for layer in range(62))))
+    model = planner.load("deepseek-v3")
+    held = benchmark.pedantic(held_to, args=(model, checkpoint), rounds=3)
+    assert held.differences.agree

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
+from planner import bill, folds
 from planner.sources.config_json import read_config
 
 DATA = Path(__file__).parents[1] / "data" / "params.jsonl.gz"
@@ -18,11 +18,11 @@ LONGEST = ["google/gemma-3-27b-it#text", "deepseek-ai/DeepSeek-V3", "meta-llama/
 def figures(config):
     parts = read_config(config, "config.json").architecture.parts()
     return [
-        bill.parameters(parts),
-        bill.parameters(parts, active=True),
-        bill.flops(parts, bill.Pass.prefill(8192)),
-        bill.flops(parts, bill.Pass.decode(8192)),
-        bill.cache_total(parts, [8192], lambda entry, positions: 2 * entry.elements * positions),
+        folds.parameters(parts),
+        folds.parameters(parts, active=True),
+        folds.flops(parts, bill.Pass.prefill(8192)),
+        folds.flops(parts, bill.Pass.decode(8192)),
+        folds.cache_total(parts, [8192], lambda entry, positions: 2 * entry.elements * positions),
     ]
 
 

@@ -1,9 +1,11 @@
 """Scenarios per second through `sweep`, beside the same formulas written by hand in NumPy, in one run.
 
-``python -m pytest tests/benchmarks/test_scenarios.py`` prints both; rows per second = ROWS / the time shown.
+``python -m pytest tests/benchmarks/test_scenarios.py`` prints both; rows per second = ROWS / the time shown. A grid of
+two axes, and the same axes drawn row by row, where no row repeats another.
 """
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import planner
@@ -12,18 +14,27 @@ from planner.scenarios import sweep
 CONTEXTS = np.arange(1_000, 21_000)
 BATCHES = np.arange(1, 51)
 ROWS = len(CONTEXTS) * len(BATCHES)
+DRAWN = {"context": np.random.default_rng(1).integers(1, 20_000, ROWS), "batch": np.arange(ROWS) % 50 + 1}
 
 
-def by_hand():
+def grid_by_hand():
+    return by_hand(np.repeat(CONTEXTS.astype(float), len(BATCHES)), np.tile(BATCHES.astype(float), len(CONTEXTS)))
+
+
+def drawn_by_hand():
+    return by_hand(DRAWN["context"].astype(float), DRAWN["batch"].astype(float))
+
+
+def by_hand(context, batch):
     """Llama-3.1-8B: what `sweep` says of it, the way one would write it for this model alone."""
-    context = np.tile(np.repeat(CONTEXTS.astype(float), len(BATCHES)), 1)
-    batch = np.tile(BATCHES.astype(float), len(CONTEXTS))
     layers, width, heads, kv_heads, d_h, d_ff, vocab = 32, 4096, 32, 8, 128, 14336, 128256
     matrices = layers * (2 * width * heads * d_h + 2 * width * kv_heads * d_h + 3 * width * d_ff)
     total = matrices + 2 * vocab * width + (2 * layers + 1) * width
     per_token = 2 * layers * kv_heads * d_h * 2
     core = 4 * layers * heads * d_h
     columns = {
+        "context": context,
+        "batch": batch,
         "parameters": np.full(ROWS, float(total)),
         "active_parameters": np.full(ROWS, float(total)),
         "weight_bytes": np.full(ROWS, 2.0 * total),
@@ -34,15 +45,21 @@ def by_hand():
         "decode_flops": batch * (2 * matrices + core * (context + 1) + 2 * vocab * width),
         "crossover_tokens": (2 * total / batch) / per_token,
     }
-    return {"context": context, "batch": batch, **columns}
+    return pd.DataFrame(columns, copy=False)
+
+
+WAYS = {
+    "grid": (lambda model: sweep(model, context=CONTEXTS, batch=BATCHES), grid_by_hand),
+    "drawn": (lambda model: sweep(model, how="zip", **DRAWN), drawn_by_hand),
+}
 
 
 @pytest.mark.benchmark(group="one million scenarios of llama-3.1-8b")
 @pytest.mark.parametrize("way", ["sweep", "by_hand"])
-def test_scenarios(benchmark, way):
+@pytest.mark.parametrize("axes", WAYS)
+def test_scenarios(benchmark, axes, way):
     model = planner.load("llama-3.1-8b")
-    ways = {"sweep": lambda: sweep(model, context=CONTEXTS, batch=BATCHES), "by_hand": by_hand}
-    result = benchmark(ways[way])
-    hand = by_hand()
-    for name, column in hand.items():
+    through_sweep, hand = WAYS[axes]
+    result = benchmark((lambda: through_sweep(model)) if way == "sweep" else hand)
+    for name, column in hand().items():
         assert np.allclose(np.asarray(result[name], float), column, rtol=1e-14, atol=0), name

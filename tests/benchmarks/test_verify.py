@@ -1,4 +1,4 @@
-"""`planner verify` on every preset: budget 5 s each."""
+"""`planner verify` on every preset: budget 5 s each. At full depth it may take a minute."""
 
 import pytest
 
@@ -12,3 +12,9 @@ def test_every_preset_passes(benchmark, name):
     report = benchmark.pedantic(planner.verify, args=(model,), rounds=1)
     assert report.passed, report
     assert benchmark.stats.stats.max < 5
+
+
+@pytest.mark.parametrize("name", ["minimax-text-01", "deepseek-v2-lite", "qwen3-next-80b-a3b", "zamba2-2.7b"])
+def test_deep_decoders_pass_at_full_depth(name):
+    report = planner.verify(planner.load(name), full=True)
+    assert report.passed, report

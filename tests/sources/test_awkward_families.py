@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
+from planner import folds
 from planner.bill import Pass
 from planner.components.compressed_attention import CompressedAttention
 from planner.components.dense_attention import DenseAttention
@@ -62,7 +62,7 @@ def test_zamba2_blocks_take_turns_and_share_everything_but_adapters():
 
 
 def test_zamba2_with_one_block_more_stores_one_more():
-    two, three = (bill.parameters(read("Zyphra/Zamba2-2.7B", num_mem_blocks=n).architecture.parts()) for n in (2, 3))
+    two, three = (folds.parameters(read("Zyphra/Zamba2-2.7B", num_mem_blocks=n).architecture.parts()) for n in (2, 3))
     block = 3 * 5120 * 5120 + 2560 * 5120 + 3 * 2560 * 10240 + 5120 + 2560
     assert three - two == block
 
@@ -91,15 +91,15 @@ def test_jamba_without_a_rank_takes_a_sixteenth_of_its_width():
 def test_granite_without_experts_keeps_the_shared_branch_alone():
     name = "ibm-granite/granite-4.0-h-tiny"
     dense = read(name, num_local_experts=0, num_experts_per_tok=0).architecture
-    parts = bill.parameters(read(name).architecture.parts(), by="role")
-    assert bill.parameters(dense.parts(), by="role")["ffn_dense"] == parts["experts_shared"]
+    parts = folds.parameters(read(name).architecture.parts(), by="role")
+    assert folds.parameters(dense.parts(), by="role")["ffn_dense"] == parts["experts_shared"]
     assert all(layer.mixer.position is None for layer in dense.layers if isinstance(layer.mixer, DenseAttention))
 
 
 def test_nemotron_experts_may_work_on_a_latent():
     name, d, latent = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 2688, 1024
     whole, narrow = (
-        bill.parameters(read(name, moe_latent_size=size).architecture.parts(), by="role") for size in (None, latent)
+        folds.parameters(read(name, moe_latent_size=size).architecture.parts(), by="role") for size in (None, latent)
     )
     assert narrow["experts_routed"] * d == whole["experts_routed"] * latent
     assert narrow["other"] == 23 * 2 * d * latent
@@ -120,7 +120,7 @@ def test_minimax_reads_its_older_spelling():
     scales = {f"layernorm_{part}_alpha": 3.5 for part in ("full_attention", "linear_attention", "mlp")}
     new = read("MiniMaxAI/MiniMax-Text-01-hf").architecture
     old = read("MiniMaxAI/MiniMax-Text-01-hf", **older, **scales).architecture
-    assert bill.parameters(old.parts()) == bill.parameters(new.parts())
+    assert folds.parameters(old.parts()) == folds.parameters(new.parts())
     assert {layer.stream_scale for layer in old.layers} == {3.5}
 
 
@@ -143,7 +143,7 @@ def test_glm_layers_may_share_an_indexer():
     counted = [layer.mixer.own_index for layer in shared.order()]
     assert counted[:11] == [True, True, False, False, False, True, False, False, False, True, False]
     indexer = 2048 * 4096 + 6144 * 128 + 2 * 128 + 6144 * 32
-    less = bill.parameters(read(name).architecture.parts()) - bill.parameters(shared.parts())
+    less = folds.parameters(read(name).architecture.parts()) - folds.parameters(shared.parts())
     assert less == counted.count(False) * indexer
 
 
@@ -151,7 +151,7 @@ def test_sparse_attention_saves_products_and_no_cache():
     sparse = read("deepseek-ai/DeepSeek-V3.2").architecture
     dense = read_config({**ROWS["deepseek-ai/DeepSeek-V3"]["config"], "model_type": "deepseek_v3"}, "c").architecture
     run = Pass.decode(100_000)
-    by = {m.name: bill.flops(m.parts(), run, by="product") for m in (sparse, dense)}
+    by = {m.name: folds.flops(m.parts(), run, by="product") for m in (sparse, dense)}
     core = {name: sum(f for p, f in by[name].items() if p.endswith("mixer.scores")) for name in by}
     assert core[sparse.name] * 100_001 == core[dense.name] * 2048
     per_layer = [sum(bytes_of_layer(m.layers[0], m.d_model, 1000).values()) for m in (sparse, dense)]
@@ -184,13 +184,13 @@ def test_gemma_3n_readers_take_the_last_layer_of_their_type_before_them():
     assert all(layer.mixer.kv_source is None for layer in order[:20])
     assert [bool(layer.feed_forward.sparsity) for layer in order] == [True] * 10 + [False] * 20
     assert isinstance(model.streams, AltUp)
-    cached = bill.cache_total(model.parts(), [1000], lambda entry, positions: entry.elements * positions)
+    cached = folds.cache_total(model.parts(), [1000], lambda entry, positions: entry.elements * positions)
     assert cached == 2 * 2 * 256 * (16 * 512 + 4 * 1000)
 
 
 def test_the_table_of_layer_embeddings_is_only_looked_up():
     parts = read("google/gemma-3n-E4B-it#text").architecture.parts()
-    assert bill.parameters(parts) - bill.parameters(parts, lookups=False) == 262_144 * 35 * 256
+    assert folds.parameters(parts) - folds.parameters(parts, lookups=False) == 262_144 * 35 * 256
 
 
 # --- what cannot be -----------------------------------------------------------------------------------------------

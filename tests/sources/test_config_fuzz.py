@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner import bill
+from planner import bill, folds
 from planner.errors import PlannerError
-from planner.sources.config_json import FAMILIES, parse_json, read_config
+from planner.sources.config_json import families, parse_json, read_config
 
 DATA = Path(__file__).parents[1] / "data" / "params.jsonl.gz"
 ROWS = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]
-CONFIGS = [{**row["config"], "model_type": row["model_type"]} for row in ROWS if row["model_type"] in FAMILIES]
+CONFIGS = [{**row["config"], "model_type": row["model_type"]} for row in ROWS if row["model_type"] in families()]
 KEYS = sorted({key for config in CONFIGS for key in config})
 
 NUMBERS = [0, 1, 2, 3, 7, 64, 97, 4096, 10_001, -1, -5, 2**31, 2**53, 2**53 + 1, 2**63, 10**30, 10**400]
@@ -59,7 +59,7 @@ def mutated(draw):
             case "repeat" if isinstance(where[place], list):
                 where[place] = where[place] * 2
     if draw(st.integers(0, 9)) == 0:
-        config["model_type"] = draw(st.sampled_from(sorted(FAMILIES)))
+        config["model_type"] = draw(st.sampled_from(sorted(families())))
     return config
 
 
@@ -75,12 +75,12 @@ def check(read):
         assert "\n" not in said
         return
     counts = [
-        bill.parameters(parts),
-        bill.parameters(parts, active=True),
-        bill.flops(parts, bill.Pass.prefill(1000)),
-        bill.flops(parts, bill.Pass.decode(1000)),
+        folds.parameters(parts),
+        folds.parameters(parts, active=True),
+        folds.flops(parts, bill.Pass.prefill(1000)),
+        folds.flops(parts, bill.Pass.decode(1000)),
     ]
-    cache = bill.cache_total(parts, [1000], lambda entry, positions: entry.elements * positions)
+    cache = folds.cache_total(parts, [1000], lambda entry, positions: entry.elements * positions)
     assert all(type(count) is int and count > 0 for count in counts)
     assert type(cache) is int
     assert cache >= 0

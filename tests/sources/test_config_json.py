@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
+from planner import folds
 from planner.errors import ContractError, InputError, PlannerError, UnknownName
 from planner.loading import from_table, to_table
-from planner.sources.config_json import FAMILIES, parse_json, read_config
+from planner.sources.config_json import families, parse_json, read_config
 
 DATA = Path(__file__).parents[1] / "data" / "params.jsonl.gz"
 ROWS = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]
 BY_NAME = {row["name"]: {**row["config"], "model_type": row["model_type"]} for row in ROWS}
-FIRST_OF = {row["model_type"]: BY_NAME[row["name"]] for row in reversed(ROWS) if row["model_type"] in FAMILIES}
+FIRST_OF = {row["model_type"]: BY_NAME[row["name"]] for row in reversed(ROWS) if row["model_type"] in families()}
 
 LLAMA = BY_NAME["meta-llama/Llama-3.1-8B"]
 SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -311,8 +311,8 @@ def test_readers_of_other_layers_caches_keep_none():
         enable_moe_block=False,
     )
     parts = read_config(e2b, "x").architecture.parts()
-    cached = bill.cache_total(parts, [1000], lambda entry, positions: entry.elements * positions)
+    cached = folds.cache_total(parts, [1000], lambda entry, positions: entry.elements * positions)
     assert cached == 12 * 2 * 256 * 512 + 3 * 2 * 512 * 1000
-    role = bill.parameters(parts, by="role")
+    role = folds.parameters(parts, by="role")
     assert role["embedding"] == 262_144 * 1536 + 262_144 * 35 * 256
     assert role["ffn_dense"] == 3 * 1536 * 6144 * (15 + 2 * 20)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
+from planner import folds
 from planner.sources.config_json import read_config
 
 DATA = Path(__file__).parents[1] / "data" / "params.jsonl.gz"
@@ -18,7 +18,7 @@ GEMMA3 = BY_NAME["google/gemma-3-4b-it#text"]
 
 
 def size(config):
-    return bill.parameters(read_config(config, "config.json").architecture.parts())
+    return folds.parameters(read_config(config, "config.json").architecture.parts())
 
 
 def test_the_text_part_of_a_multimodal_config_is_read_and_the_rest_named():
@@ -29,7 +29,7 @@ def test_the_text_part_of_a_multimodal_config_is_read_and_the_rest_named():
         "image_token_index": 5,
     }
     reading = read_config(config, "config.json")
-    assert bill.parameters(reading.architecture.parts()) == size(GEMMA3)
+    assert folds.parameters(reading.architecture.parts()) == size(GEMMA3)
     assert reading.notes == ("config.json: vision_config is left out; only the language model is read",)
     assert reading.unknown_keys == ()
 
@@ -54,7 +54,7 @@ def test_sizes_that_published_files_leave_out_are_filled_in_aloud():
     bare = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34}
     bare |= {"sliding_window": 1024, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}
     reading = read_config({"model_type": "gemma3", "text_config": bare}, "config.json")
-    assert bill.parameters(reading.architecture.parts()) == 3_880_263_168
+    assert folds.parameters(reading.architecture.parts()) == 3_880_263_168
     assert "config.json: text_config: vocab_size is missing; 262,208 is what the class gemma3_text has" in reading.notes
 
 
@@ -69,17 +69,17 @@ def test_sizes_that_published_files_leave_out_are_filled_in_aloud():
 )
 def test_wrappers_need_no_reader_of_their_own(outer, inner):
     config = {"model_type": outer, "text_config": BY_NAME[inner]}
-    assert bill.parameters(read_config(config, "x").architecture.parts()) == size(BY_NAME[inner])
+    assert folds.parameters(read_config(config, "x").architecture.parts()) == size(BY_NAME[inner])
 
 
 def test_flat_multimodal_configs_are_read_too():
     flat = {**BY_NAME["Qwen/Qwen2-7B-Instruct"], "model_type": "qwen2_vl", "vision_config": {"depth": 32}}
     flat["rope_scaling"] = {"type": "mrope", "mrope_section": [16, 24, 24]}
     reading = read_config(flat, "x")
-    assert bill.parameters(reading.architecture.parts()) == 7_615_616_512
+    assert folds.parameters(reading.architecture.parts()) == 7_615_616_512
     assert reading.unknown_keys == ()
 
 
 def test_a_nested_part_of_a_nested_part():
     config = {"model_type": "omni", "thinker_config": {"model_type": "thinker", "text_config": LLAMA}}
-    assert bill.parameters(read_config(config, "x").architecture.parts()) == 8_030_261_248
+    assert folds.parameters(read_config(config, "x").architecture.parts()) == 8_030_261_248

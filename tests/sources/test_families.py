@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
-from planner.sources.config_json import FAMILIES, read_config
+from planner import bill, folds
+from planner.sources.config_json import families, read_config
 
 DATA = Path(__file__).parents[1] / "data" / "params.jsonl.gz"
 ROWS = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]
@@ -41,18 +41,18 @@ def without_zeros(table):
 
 
 def test_every_model_type_of_the_truth_set_is_built():
-    assert {row["model_type"] for row in ROWS} <= set(FAMILIES)
+    assert {row["model_type"] for row in ROWS} <= set(families())
 
 
 @pytest.mark.parametrize("row", named(ROWS))
 def test_counts_are_exact(row):
     parts = reading(row).architecture.parts()
-    assert bill.parameters(parts, buffers=False) == row["total"]
-    assert bill.parameters(parts) - row["total"] == (0 if row["model_type"] in COMPUTED else row["buffers"])
-    assert without_zeros(bill.parameters(parts, buffers=False, by="role")) == row["components"]
-    assert without_zeros(bill.parameters(parts, buffers=False, by="component")) == row["components_bias_folded"]
+    assert folds.parameters(parts, buffers=False) == row["total"]
+    assert folds.parameters(parts) - row["total"] == (0 if row["model_type"] in COMPUTED else row["buffers"])
+    assert without_zeros(folds.parameters(parts, buffers=False, by="role")) == row["components"]
+    assert without_zeros(folds.parameters(parts, buffers=False, by="component")) == row["components_bias_folded"]
     if "active_total" in row:
-        assert bill.parameters(parts, active=True, buffers=False) == row["active_total"]
+        assert folds.parameters(parts, active=True, buffers=False) == row["active_total"]
 
 
 @pytest.mark.parametrize("row", named(ROWS))
@@ -72,7 +72,7 @@ def test_published_totals_are_met(row):
 @pytest.mark.parametrize("row", named([row for row in ROWS if "hub_total_with_mtp" in row]))
 def test_hub_totals_with_multi_token_prediction_are_met(row):
     parts = reading(row).architecture.parts()
-    assert bill.parameters(parts, modules=("body", "mtp")) == row["hub_total_with_mtp"]
+    assert folds.parameters(parts, modules=("body", "mtp")) == row["hub_total_with_mtp"]
 
 
 GLM_AIR = {
@@ -100,9 +100,9 @@ def test_multi_token_prediction_is_a_module_of_its_own(name, changes, hub):
     row = next(row for row in ROWS if row["name"] == name)
     architecture = reading(row, **changes).architecture
     parts = architecture.parts()
-    assert bill.parameters(parts, modules=("body", "mtp")) == hub
-    assert bill.parameters(parts) + bill.parameters(parts, modules=("mtp",)) == hub
+    assert folds.parameters(parts, modules=("body", "mtp")) == hub
+    assert folds.parameters(parts) + folds.parameters(parts, modules=("mtp",)) == hub
     without = reading(row, **{**changes, "num_nextn_predict_layers": 0}).architecture
-    assert bill.parameters(without.parts()) == bill.parameters(parts)
-    draft = bill.flops(parts, bill.Pass.decode(1000), modules=("mtp",))
-    assert 0 < draft < bill.flops(parts, bill.Pass.decode(1000))
+    assert folds.parameters(without.parts()) == folds.parameters(parts)
+    draft = folds.flops(parts, bill.Pass.decode(1000), modules=("mtp",))
+    assert 0 < draft < folds.flops(parts, bill.Pass.decode(1000))

@@ -3,7 +3,6 @@
 import pytest
 
 from planner.sources.checkpoint import read_shards
-from planner.sources.packing import Weight
 from planner.storage import find
 from tests.sources.builders import in_memory, safetensors
 
@@ -116,7 +115,7 @@ VARIANTS = [
 @pytest.mark.parametrize(("name", "more", "tensors"), VARIANTS, ids=[name for name, *_ in VARIANTS])
 def test_other_layouts_of_the_same_format(name, more, tensors):
     (weight,) = weights(*tensors)
-    assert weight == Weight("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)) + more)
+    assert weight[:4] == ("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)) + more)
 
 
 def test_tiles_are_of_128_whatever_the_size():
@@ -126,10 +125,16 @@ def test_tiles_are_of_128_whatever_the_size():
     assert weight.stored_bytes == find("fp8-block128").stored_bytes(shape)
 
 
+def test_as_many_tiles_as_rows_are_still_tiles():
+    """DeepSeek-V3's output projections: 56 x 128 scales for 7168 rows."""
+    tensors = matrix(".weight", ("F8_E4M3", (7168, 16_384)), (".weight_scale_inv", "F32", (56, 128)))
+    assert weights(*tensors)[0].format == "fp8-block128"
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_packed_matrix_is_one_weight_with_the_bytes_of_its_format(name):
     (weight,) = weights(*LAYOUTS[name])
-    assert weight == Weight("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)))
+    assert weight[:4] == ("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)))
 
 
 @pytest.mark.parametrize(("nested", "name"), [(False, "nf4"), (True, "nf4-dq")])
@@ -176,7 +181,7 @@ def test_the_width_of_compressed_tensors_is_read_from_two_integers(tensors, name
     shape_first = [tensors[-1], *tensors[:-1]]
     data = OUT.to_bytes(8, "little") + IN.to_bytes(8, "little")
     (weight,) = weights(*shape_first, data=data)
-    assert weight == Weight("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)))
+    assert weight[:4] == ("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)))
 
 
 @pytest.mark.parametrize("sides", [(0, 0), (OUT, -1), (OUT, 7), (OUT, 2**62)])
@@ -192,7 +197,7 @@ def test_experts_in_blocks_of_mxfp4(blocks, scales):
     (weight,) = weights(
         (f"e.gate_up_proj{blocks}", "U8", (32, 5760, 90, 16)), (f"e.gate_up_proj{scales}", "U8", (32, 5760, 90))
     )
-    assert weight == Weight("e.gate_up_proj", (32, 5760, 2880), "mxfp4", find("mxfp4").stored_bytes((32, 5760, 2880)))
+    assert weight[:4] == ("e.gate_up_proj", (32, 5760, 2880), "mxfp4", find("mxfp4").stored_bytes((32, 5760, 2880)))
 
 
 def test_scales_of_another_grain_are_named_as_such_and_elements_counted_right():

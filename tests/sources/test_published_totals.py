@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner import bill
+from planner import folds
 from planner.sources.config_json import read_config
 
 DATA = Path(__file__).parents[1] / "data" / "published_totals.jsonl"
@@ -18,5 +18,5 @@ ROWS = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines
 @pytest.mark.parametrize("row", ROWS, ids=[row["name"] for row in ROWS])
 def test_the_published_total_is_met(row):
     reading = read_config(row["config"], row["name"])
-    assert bill.parameters(reading.architecture.parts()) == row["published_total"]
+    assert folds.parameters(reading.architecture.parts()) == row["published_total"]
     assert reading.unknown_keys == ()

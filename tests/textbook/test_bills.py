@@ -3,7 +3,7 @@
 import pytest
 import sympy
 
-from planner import bill
+from planner import folds
 from planner.arithmetic import evaluate, word, words
 from planner.bill import Pass
 from planner.components.dense_attention import DenseAttention
@@ -48,26 +48,26 @@ def payload(parts, **options):
     def size(entry, positions):
         return positions * entry.elements * word("kv_elem_bytes")
 
-    return word("batch") * bill.cache_total(parts, [word("context")], size, **options)
+    return word("batch") * folds.cache_total(parts, [word("context")], size, **options)
 
 
 def core(parts, run):
-    return bill.flops(parts, run, batch=word("batch"), by="component")["attention_core"]
+    return folds.flops(parts, run, batch=word("batch"), by="component")["attention_core"]
 
 
 def test_parameters():
-    assert proved(bill.parameters(decoder(DENSE)), "dense_parameters")
-    assert proved(bill.parameters(decoder(DENSE, ROUTED)), "mixture_parameters")
-    routed = bill.parameters(decoder(DENSE, ROUTED), by="component")["experts_routed"]
+    assert proved(folds.parameters(decoder(DENSE)), "dense_parameters")
+    assert proved(folds.parameters(decoder(DENSE, ROUTED)), "mixture_parameters")
+    routed = folds.parameters(decoder(DENSE, ROUTED), by="component")["experts_routed"]
     assert proved(routed, "routed_expert_parameters")
 
 
 def test_active_parameters():
     parts = decoder(DENSE, ROUTED)
     active = formulas["active_parameters"].tree
-    known = {"parameters": bill.parameters(parts), "n_experts": word("n_experts"), "top_k": word("top_k")}
-    known["routed_parameters"] = bill.parameters(parts, by="component")["experts_routed"]
-    folded = bill.parameters(parts, active=True) - evaluate(active, known)
+    known = {"parameters": folds.parameters(parts), "n_experts": word("n_experts"), "top_k": word("top_k")}
+    known["routed_parameters"] = folds.parameters(parts, by="component")["experts_routed"]
+    folded = folds.parameters(parts, active=True) - evaluate(active, known)
     assert sympy.expand(evaluate(folded, {name: symbol(name) for name in words(folded)})) == 0
 
 
@@ -96,6 +96,6 @@ def test_work_on_a_pair_and_on_a_position():
 
     assert proved(alone(core(decoder(LATENT), run)), "absorbed_mla_flops_per_pair")
     assert proved(alone(core(decoder(DENSE), run)), "attention_flops_per_pair")
-    components = bill.flops(decoder(DENSE), run, batch=1, by="component")
+    components = folds.flops(decoder(DENSE), run, batch=1, by="component")
     assert proved(alone(components["attention"]), "attention_projection_flops_per_token")
     assert proved(alone(components["ffn_dense"]), "gated_ffn_flops_per_token")

@@ -7,11 +7,11 @@ The rows of `checkpoint_names.jsonl.gz` list names and shapes of every kind of l
 import numpy as np
 import pytest
 
+import planner
 from planner import witness
 from planner.components.mixture import Mixture
 from planner.errors import InputError
 from planner.sources.config_json import read_config
-from planner.witness.checks import held_to_checkpoint
 from planner.witness.names import adopt
 from planner.witness.places import shape, stored
 from tests.witness.builders import attention, decoder, fixture, jsonl, layer, tokens
@@ -37,8 +37,8 @@ def shapes(row, model):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_every_tensor_has_its_place(row):
     model = read_config(row["config"], row["name"]).architecture
-    check = held_to_checkpoint(model, shapes(row, model))
-    assert check.passed, check
+    blank = {name: np.broadcast_to(np.int8(0), side) for name, side in shapes(row, model).items()}
+    assert sum(array.size for array in adopt(model, blank).values()) == planner.parameters(model)
 
 
 def test_weights_under_the_bills_own_names_stay():
@@ -126,6 +126,35 @@ def test_a_mixture_of_another_name():
         "transformer.blocks.0.ffn.experts.mlp.v1": weights[f"{stem}.up.weight"].reshape(-1, 16),
         "transformer.blocks.0.ffn.experts.mlp.w2": weights[f"{stem}.down.weight"].swapaxes(1, 2).reshape(-1, 16),
     }
+    expected = witness.logits(model, weights, [tokens(5)])
+    np.testing.assert_allclose(witness.logits(model, rows | rest, [tokens(5)]), expected, rtol=0, atol=1e-5)
+
+
+def test_a_shared_block_and_the_adapters_of_its_uses():
+    """Zamba2 stores a block where it is first used, with a list of adapters for all uses of any block."""
+    model = witness.scaled_down(planner.load("zamba2-2.7b")).architecture
+    weights = witness.random_weights(model)
+    uses = [number for number, layer in enumerate(model.order()) if layer.extras]
+    blocks = [layer.extras[0].block for layer in model.order() if layer.extras]
+    assert (len(uses), len(set(blocks))) == (4, 2)
+    renamed = {
+        f"model.layers.{number}.linear.weight": weights.pop(f"layers.{number}.extras[0].project.weight")
+        for number in uses
+    }
+    for use, (number, block) in enumerate(zip(uses, blocks, strict=True)):
+        first = f"model.layers.{uses[blocks.index(block)]}.shared_transformer"
+        for place, id in enumerate(("down", "up")):
+            name = f"{first}.feed_forward.gate_up_proj_adapter_list.{use}.{place}.weight"
+            renamed[name] = weights.pop(f"layers.{number}.extras[0].up_adapter.{id}.weight")
+        if blocks.index(block) == use:
+            renamed |= {f"{first}.self_attn.{c}_proj.weight": weights.pop(f"{block}/mixer.{c}.weight") for c in "qkvo"}
+            both = [weights.pop(f"{block}/feed_forward.{id}.weight") for id in ("gate", "up")]
+            renamed[f"{first}.feed_forward.gate_up_proj.weight"] = np.concatenate(both)
+            renamed[f"{first}.feed_forward.down_proj.weight"] = weights.pop(f"{block}/feed_forward.down.weight")
+            renamed[f"{first}.input_layernorm.weight"] = weights.pop(f"{block}/mixer_norm.weight")
+            renamed[f"{first}.pre_ff_layernorm.weight"] = weights.pop(f"{block}/feed_forward_norm.weight")
+    assert adopt(model, weights | renamed).keys() == witness.random_weights(model).keys()
     np.testing.assert_array_equal(
-        witness.logits(model, rows | rest, [tokens(5)]), witness.logits(model, weights, [tokens(5)])
+        witness.logits(model, weights | renamed, [tokens(5)]),
+        witness.logits(model, witness.random_weights(model), [tokens(5)]),
     )

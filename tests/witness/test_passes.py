@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import planner
-from planner import bill, rules
+from planner import folds, rules
 from planner.bill import Pass
 from planner.components.embedding import Embedding, Output
 from planner.components.mixture import Mixture
-from planner.components.position import Alibi
+from planner.components.position import Alibi, Dynamic, LongRope, Rope
 from planner.errors import UsageError
 from planner.witness import Meter, Witness, logits, random_weights
 from tests.witness.builders import attention, decoder, feed_forward, latent, layer, tokens
@@ -130,7 +130,7 @@ def test_pairs_of_a_pass(kind):
     assert meter.causal["layers[0].mixer.scores"] == pairs * 4 * 8
     assert meter.square["layers[0].mixer.scores"] == 144 * 4 * 8
     step = Pass(past=0, new=12, emitted=12, **options)
-    assert meter.flops() == bill.flops(model.parts(), step, by="product")
+    assert meter.flops() == folds.flops(model.parts(), step, by="product")
 
 
 def test_padding_on_either_side_of_a_batch():
@@ -171,12 +171,38 @@ def test_expanded_heads_are_not_in_a_latent_cache():
         (lambda w: w.forward([]), "a sequence is a list of at least one token id"),
         (lambda w: w.forward([61]), "token ids go from 0 to 60, not to 61"),
         (lambda w: w.forward([1, 2, 3], documents=(1, 1)), r"documents = \(1, 1\) are fewer positions than 0 past"),
+        (lambda w: w.forward([1, 2, 3], offset=2, reach=4), "reach = 4 ends before the pass, which goes on to 5"),
         (lambda w: w.forward([1], prefix=1, documents=(1,)), "either a bidirectional prefix or packed documents"),
     ],
 )
 def test_a_pass_that_cannot_be_is_refused(call, message):
     with pytest.raises(UsageError, match=message):
         call(run(decoder(layer(attention()))))
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        Dynamic(factor=2.0, original_positions=6),
+        LongRope(factor=4.0, original_positions=6, short_factors=(1.0,) * 4, long_factors=(3.0, 4.0, 5.0, 6.0)),
+    ],
+    ids=["dynamic", "longrope"],
+)
+def test_frequencies_are_set_once_for_the_stated_reach(scaling):
+    """Without it each pass sets them for what has been read, as transformers does, and old keys stay as they were."""
+    witness = run(decoder(layer(attention(position=Rope(base=1e2, scaling=scaling)))), dtype=np.float64)
+    text = tokens(9)
+
+    def in_two_passes(**options):
+        cache = witness.cache()
+        return np.concatenate([witness.forward(part, cache, **options) for part in (text[:5], text[5:])])
+
+    whole = witness.forward(text, reach=9)
+    np.testing.assert_allclose(in_two_passes(reach=9), whole, atol=1e-12)
+    np.testing.assert_array_equal(witness.forward(text), whole)
+    assert np.abs(in_two_passes() - whole).max() > 1e-3
+    packed = witness.forward(text, documents=(5, 4), reach=9)
+    np.testing.assert_allclose(packed[5:], witness.forward(text[5:], reach=9), atol=1e-12)
 
 
 def test_a_prefix_is_read_in_one_pass():

@@ -19,7 +19,7 @@ def frequencies(scaling, length):
     heads = np.concatenate([heads, np.zeros_like(heads)])
     heads[1] = heads[0]
     at = np.array([0, 1]) if length <= 2 else np.array([length - 2, length - 1])
-    a, b = rope.turned(heads, at).reshape(2, 2, 4).swapaxes(0, 1)
+    a, b = rope.turned(heads, at, length).reshape(2, 2, 4).swapaxes(0, 1)
     angles = np.arctan2(b, a)
     return (angles[1] - angles[0]) % (2 * np.pi), np.hypot(a, b)[0]
 
@@ -76,7 +76,7 @@ def test_llama3_blends_between_two_wavelengths():
 
 def test_only_the_stated_width_turns():
     heads = np.random.default_rng(0).standard_normal((3, 2, 10))
-    turned = Rope(base=1e4, width=4).turned(heads, np.array([0, 5, 9]))
+    turned = Rope(base=1e4, width=4).turned(heads, np.array([0, 5, 9]), 10)
     np.testing.assert_array_equal(turned[..., 4:], heads[..., 4:])
     assert np.abs(turned[1:, :, :4] - heads[1:, :, :4]).min() > 0
 
@@ -85,8 +85,8 @@ def test_the_two_layouts_are_a_permutation_of_each_other():
     heads = np.random.default_rng(0).standard_normal((3, 1, 8))
     order = [0, 2, 4, 6, 1, 3, 5, 7]  # first elements of all pairs, then the second ones
     at = np.array([1, 4, 7])
-    neighbours = Rope(base=1e4, interleaved=True).turned(heads, at)
-    halves = Rope(base=1e4).turned(heads[..., order], at)
+    neighbours = Rope(base=1e4, interleaved=True).turned(heads, at, 8)
+    halves = Rope(base=1e4).turned(heads[..., order], at, 8)
     np.testing.assert_allclose(neighbours[..., order], halves)
 
 

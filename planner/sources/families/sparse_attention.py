@@ -92,6 +92,7 @@ def deepseek_v4(c: Config) -> Architecture:
         n_streams=read.size(c, "hc_mult", default=4),
         sinkhorn_steps=c.count("hc_sinkhorn_iters", default=20),
         eps=c.positive("hc_eps", default=1e-6),
+        norm=dataclasses.replace(norm, weight=False),
     )
     return read.decoder(c, layers, norm, streams=streams)
 

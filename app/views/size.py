@@ -1,0 +1,329 @@
+"""One decoder on accelerators: does it fit, how fast is it, what does it cost, and which layout would be better."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from planner import catalogue, figures, sizing
+from planner.app import money, plans, show, state, words
+from planner.app.state import Decoder
+from planner.capacity import headroom_bytes, maximum_positions
+from planner.cost import cost
+from planner.figures.cost import layout_of
+from planner.memory import Fit, fit
+from planner.plan import Plan
+from planner.plan_file import plan_to_toml
+from planner.speed import Estimate, estimate
+from planner.units import show as shown
+from planner.units import show_exact
+
+BOXES = {"fits": st.success, "tight": st.warning, "does not fit": st.error, "unknown": st.info}
+ICONS = {"fits": ":material/check:", "tight": ":material/warning:", "does not fit": ":material/close:", "unknown": None}
+
+TIMES = {
+    "ttft_s": ("First token after", "s", ""),
+    "tpot_s": ("Each output token", "s", ""),
+    "request_s": ("One request", "s", "ttft_s + (osl - 1) x tpot_s"),
+    "output_tok_s_per_user": ("Token/s of a user", "token/s", "1 / tpot_s"),
+    "output_tok_s_per_accelerator": (
+        "Token/s of a card",
+        "token/s",
+        "those of a replica / accelerators",
+    ),
+    "output_tok_s": (
+        "Token/s in all",
+        "token/s",
+        "osl x sequences / (sequences x prefill_s + decode_s), summed",
+    ),
+}
+"""Figure of `planner.speed.Estimate` -> its name on the page, unit, and formula in words."""
+
+PRICES = ("usd_per_mtok_input", "usd_per_mtok_output", "usd_per_mtok_blended", "fleet_usd_per_month")
+SHOWN = 10  # layouts of the ranked table that are seen at once
+MOST_REJECTED = 60  # and of those that are rejected; the download has all
+
+
+def draw() -> None:
+    """Draw the page."""
+    st.title("Size a deployment")
+    decoder = plans.load()
+    plan = None if decoder is None else plans.plan_of(decoder)
+    if decoder is None or plan is None:
+        return
+    st.caption(plans.load_in_words(plan))
+    drawn: dict[str, go.Figure] = {}
+    binary = st.session_state["bytes"] == "GiB"
+    answer = state.attempt(_memory, plan, drawn, binary)
+    st.subheader("Speed")
+    _assumptions(plan, words.TIMES)
+    timed, frame = state.attempt(plans.timed, plan), None
+    if timed is not None:
+        times = None if answer is None else state.attempt(_speed, timed, answer.fits, drawn)
+        priced = state.attempt(plans.priced, timed)
+        if priced is not None:
+            if times is not None:
+                state.attempt(_cost, priced, times)
+            frame = state.attempt(_layouts, decoder, priced, drawn)
+    if answer is not None:
+        show.downloads(answer.to_frame() if frame is None else frame, "size", drawn, timed or plan)
+        st.download_button(
+            "Plan as TOML",
+            lambda: plan_to_toml(plan),
+            "plan.toml",
+            "application/toml",
+            on_click="ignore",
+            icon=":material/download:",
+        )
+
+
+def _memory(plan: Plan, drawn: dict[str, go.Figure], binary: bool) -> Fit:
+    answer = fit(plan)
+    _verdict(answer)
+    st.subheader("Memory")
+    _room(answer, binary)
+    frame = answer.to_frame()
+    ranks = list(dict.fromkeys(frame["rank"]))
+    rank = answer.rank
+    if len(ranks) > 1:
+        totals = frame[frame["kind"] == "needed"].groupby("rank", sort=False)["bytes"].sum()
+        texts = {name: f"{name}: {show.amount(total, 'B', binary)} needed" for name, total in totals.items()}
+        known = st.session_state.get("stage")
+        if known not in ranks:
+            st.session_state["stage"] = rank
+        rank = st.selectbox("Stage", ranks, key="stage", format_func=texts.__getitem__)
+    rungs = frame[frame["rank"] == rank]
+    drawn["memory"] = figures.memory_waterfall(rungs, plan.device.memory_bytes, binary=binary)
+    show.figure(drawn["memory"], "memory")
+    with st.expander("Every term, exactly"):
+        rows = [
+            [f"{row['term']}\n{row['kind']}, {row['provenance']}", row["formula"], show_exact(row["bytes"])]
+            for _, row in rungs.iterrows()
+        ]
+        show.table("terms of the rank", ["term", "how", "bytes"], rows, text=2)
+    _assumptions(plan, words.MEMORY)
+    plans.assumed_badge({**plans.assumed(), **answer.assumed})
+    return answer
+
+
+def _verdict(answer: Fit) -> None:
+    plan = answer.plan
+    where = f"{plan.model.name} on {plan.layout.accelerators} x {plan.device.name} ({plan.layout})"
+    head = {"fits": "It fits.", "tight": "It fits tightly.", "does not fit": "It does not fit.", "unknown": "Unknown."}
+    binding = f"Most of the memory is {answer.binding}."
+    lever = answer.lever
+    lever = lever[0].upper() + lever[1:] if answer.fits else f"What would help: {lever}"
+    BOXES[answer.verdict](
+        f"**{head[answer.verdict]}** {state.plain(f'{where}. {binding} {lever}.', 900)}", icon=ICONS[answer.verdict]
+    )
+    for note in answer.notes:
+        st.warning(state.plain(note), icon=":material/warning:")
+
+
+def _room(answer: Fit, binary: bool) -> None:
+    longest, most = answer.longest_context, answer.most_sequences
+    with st.container(horizontal=True, gap="small"):
+        with st.container(border=True, width=170):
+            st.metric("Free on the fullest rank", show.amount(answer.headroom_bytes, "B", binary))
+            with st.popover("How", key="how headroom"):
+                rows = [["usable memory", show_exact(answer.usable_bytes or 0)]]
+                rows += [[f"- {rung.term}", f"{-rung.bytes:,}"] for rung in answer.rungs]
+                rows.append(["free", f"{answer.headroom_bytes:,}"])
+                show.table("free memory", ["part", "bytes"], rows)
+        with st.container(border=True, width=170):
+            st.metric("Longest context", _limit(longest))
+            with st.popover("How", key="how longest"):
+                stated = maximum_positions(answer.plan)
+                if longest is not None and longest == stated:
+                    st.markdown(f"The contract states no more than {stated:,} positions, and they fit.")
+                else:
+                    _step(answer.plan.changed(isl=None, osl=None, cached_prefix=0), "context", longest)
+        with st.container(border=True, width=170):
+            st.metric("Most sequences", _limit(most))
+            with st.popover("How", key="how most"):
+                _step(answer.plan, "sequences", most)
+
+
+def _limit(count: int | None) -> str:
+    return "any number" if count is None else show_exact(count)
+
+
+def _step(plan: Plan, field: str, count: int | None) -> None:
+    """What is free at a limit and just beyond it, which is how it is found: by bisection on the exact ladder."""
+    if count is None:
+        st.markdown("What the ladder needs does not grow with it.")
+        return
+    rows = [[f"{n:,}", f"{headroom_bytes(plan.changed(**{field: n})):,}"] for n in (count, count + 1) if n > 0]
+    show.table(f"limit of {field}", [field, "bytes left"], rows)
+    st.caption("Found by bisection on the exact ladder, with its windows and shares rounded up.")
+
+
+def _assumptions(plan: Plan, names: tuple[str, ...]) -> None:
+    with st.container(horizontal=True, gap="small"):
+        for name in names:
+            plans.text(name, width=230, plan=plan)
+
+
+def _speed(plan: Plan, fits: bool, drawn: dict[str, go.Figure]) -> Estimate:
+    answer = estimate(plan)
+    if not fits:
+        st.warning("The plan does not fit; it would be as fast as this if it did.", icon=":material/warning:")
+    products = answer.products
+    with st.container(horizontal=True, gap="small"):
+        for name, (label, unit, formula) in TIMES.items():
+            with st.container(border=True, width=170):
+                least = shown(getattr(answer.floor, name), unit)
+                bound = "floor" if unit == "s" else "at most"
+                value = getattr(answer, name)
+                st.metric(label, shown(value, unit), f"{bound} {least}", delta_color="off", delta_arrow="off")
+                with st.popover("How", key=f"how {name}"):
+                    st.markdown(f"**{value:,.10g} {unit}**")
+                    _addends(answer, products, name) if not formula else st.markdown(f"{formula}")
+    for column, phase, name, title in (
+        (left, phase, name, title)
+        for left, (phase, name, title) in zip(
+            st.columns(2),
+            (("prefill", "ttft_s", "Prefill of a request"), ("decode", "tpot_s", "One decode step")),
+            strict=True,
+        )
+    ):
+        with column:
+            st.markdown(f"**{title}**")
+            drawn[phase] = figures.seconds_spent(_spent(answer, phase, name), getattr(answer.floor, name), title)
+            show.figure(drawn[phase], phase)
+    _words(answer)
+    st.markdown("**Roofline**")
+    drawn["roofline"] = figures.roofline(products, answer.roofs)
+    show.figure(drawn["roofline"], "roofline")
+    st.caption("A point is a product, larger the more of its phase it takes; the solid roof is the data sheet's.")
+    with st.expander("Every product"):
+        rows = [
+            [
+                f"{row['product']}\n{row['phase']}, {row['rank']}",
+                shown(row["flops"], "FLOP"),
+                shown(row["bytes"], "B"),
+                f"{row['flops'] / row['bytes']:,.1f}" if row["bytes"] else "–",
+                shown(row["seconds"], "s"),
+                row["binding"],
+            ]
+            for _, row in products.iterrows()
+        ]
+        show.table("products", ["product", "work", "traffic", "FLOP/B", "time", "binds"], rows)
+    plans.assumed_badge({name: value for name, value in answer.assumed.items() if name in words.TIMES})
+    return answer
+
+
+def _spent(answer: Estimate, phase: str, name: str) -> dict[str, float]:
+    """Seconds of a phase by what they are spent on; stages that wait for a slower one are the rest of its time."""
+    spent = answer.shares(phase)
+    waiting = getattr(answer, name) - sum(spent.values())
+    return {**spent, "waiting": waiting if waiting > 1e-9 else 0.0}
+
+
+def _addends(answer: Estimate, products: pd.DataFrame, name: str) -> None:
+    phase = "prefill" if name == "ttft_s" else "decode"
+    spent = _spent(answer, phase, name)
+    parts = products[products["phase"] == phase].groupby("component", sort=False)["seconds"].sum().to_dict()
+    parts |= {"collectives": spent["link"], "fixed time of the layers": spent["fixed time"]}
+    parts |= {"waiting for a slower stage": spent["waiting"]} if spent["waiting"] else {}
+    rows = [[what.replace("_", " "), shown(seconds, "s")] for what, seconds in parts.items()]
+    rows.append(["sum", shown(sum(parts.values()), "s")])
+    show.table(f"seconds of {name}", ["part", "seconds"], rows)
+    st.caption(
+        "Each product takes the longer of its arithmetic and its traffic at what is assumed to be reached. The floor "
+        "is the longer of all arithmetic and all traffic at the data sheet's rates, and nothing else."
+    )
+
+
+def _words(answer: Estimate) -> None:
+    ridge = answer.ridge_batch
+    reach = "no number of sequences" if ridge is None else f"{ridge:,} sequences"
+    energy = answer.joules_per_output_token
+    said = [
+        f"Prefill is bound by {answer.binding_prefill} (MFU {answer.mfu_prefill:.1%}),",
+        f"decode by {answer.binding_decode} (MBU {answer.mbu_decode:.1%});",
+        f"{reach} would make a decode step's arithmetic as long as its traffic.",
+        *([] if energy is None else [f"An output token takes {shown(energy, '1')} J at the rated power."]),
+    ]
+    st.markdown(state.plain(" ".join(said)))
+    for note in answer.notes:
+        st.caption(state.plain(note))
+
+
+def _cost(plan: Plan, times: Estimate) -> None:
+    st.subheader("Cost")
+    answer = cost(plan)
+    money.metrics(answer, times, PRICES)
+    hour = f"{money.usd(answer.hour.usd)} for an accelerator-hour ({answer.hour.provenance}: {answer.hour.source})"
+    st.caption(state.plain(f"{hour}; the Cost page has the rest."))
+    plans.assumed_badge({name: value for name, value in answer.assumed.items() if name not in words.TIMES})
+
+
+def _layouts(decoder: Decoder, plan: Plan, drawn: dict[str, go.Figure]) -> pd.DataFrame:
+    st.subheader("Layouts, ranked")
+    choices = [name for name in catalogue.names() if name != plan.device.name]
+    others = dict.fromkeys(name for name in st.session_state["others"].split(",") if name in choices)
+    st.session_state["beside"] = list(others)[: words.MOST_OTHERS]
+
+    def choose() -> None:
+        st.session_state["others"] = ",".join(st.session_state["beside"])
+
+    label = f"Beside {plan.device.name}, try (at most {words.MOST_OTHERS})"
+    st.multiselect(label, choices, key="beside", max_selections=words.MOST_OTHERS, on_change=choose)
+    tried = (plan.device.name, *st.session_state["beside"])
+    frame = _ranked(plan, _said(decoder, plan), tried)
+    carried = frame[frame["rank"].notna()]
+    if carried.empty:
+        st.info("None of these layouts can be ranked; the table below says why.", icon=":material/info:")
+    else:
+        st.markdown(f"Each is as many replicas as {plan.sequences:,} sequences need; the cheapest per token first.")
+        _ranking(carried.head(SHOWN), plan)
+        if len(carried) > SHOWN:
+            with st.expander(f"{len(carried) - SHOWN} more that carry the load"):
+                _ranking(carried.iloc[SHOWN:], plan, "more layouts")
+        drawn["pareto"] = figures.pareto(carried, sizing.undominated(carried).tolist())
+        st.markdown("**Speed against price**")
+        show.figure(drawn["pareto"], "pareto")
+        st.caption("Joined, with their ranks: no other layout is both faster for a user and cheaper. Pale: another is.")
+    rejected = frame[frame["rank"].isna()]
+    if len(rejected):
+        with st.expander(f"{len(rejected)} rejected, each with its reason", expanded=carried.empty):
+            rows = [[layout_of(row), row["reason"]] for _, row in rejected.head(MOST_REJECTED).iterrows()]
+            show.table("rejected layouts", ["layout", "reason"], rows, text=2)
+            if len(rejected) > MOST_REJECTED:
+                st.caption(f"{len(rejected) - MOST_REJECTED} more stand in the table that can be downloaded.")
+    return frame
+
+
+@st.cache_data(max_entries=32, show_spinner="Trying every layout …")
+def _ranked(_plan: Plan, said: tuple[str, ...], accelerators: tuple[str, ...]) -> pd.DataFrame:
+    """The ranking of a plan, whose place in the cache is what was said in words."""
+    return sizing.size(_plan, accelerators=accelerators)
+
+
+def _said(decoder: Decoder, plan: Plan) -> tuple[str, ...]:
+    """All that a ranking depends on beside the accelerators: the layout is what it finds."""
+    parts = (plan.weights, plan.kv, plan.engine, plan.workload, plan.prices, sorted(plan.overrides.items()))
+    return decoder.token, st.session_state["count"], *map(repr, parts)
+
+
+def _ranking(frame: pd.DataFrame, plan: Plan, caption: str = "ranked layouts") -> None:
+    own = (plan.device.name, *(getattr(plan.layout, name) for name in words.LAYOUT))
+    rows, marked = [], []
+    for number, (_, row) in enumerate(frame.iterrows()):
+        here = own == (row["accelerator"], *(row[name] for name in words.LAYOUT))
+        marked += [number] if here else []
+        rows.append(
+            [
+                f"{row['rank']}. {layout_of(row)}\n{row['verdict']}{'; the plan above' if here else ''}",
+                money.usd(row["usd_per_mtok_blended"]),
+                money.usd(row["fleet_usd_per_hour"], "USD/h"),
+                shown(row["ttft_s"], "s"),
+                f"{row['output_tok_s_per_user']:,.1f}",
+                f"{row['output_tok_s']:,.0f}",
+                "any" if pd.isna(row["most_sequences"]) else f"{row['most_sequences']:,.0f}",
+            ]
+        )
+    headings = ["layout", "a million tokens", "fleet", "first token", "token/s of a user", "token/s in all"]
+    show.table(caption, [*headings, "sequences of a replica"], rows, marked=marked)

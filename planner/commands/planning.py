@@ -1,0 +1,229 @@
+"""Commands that answer for hardware: fit, estimate, cost, size."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from planner.commands.options import (
+    MODEL,
+    Commands,
+    count,
+    edit_option,
+    edited,
+    emit,
+    note,
+    online_option,
+    pair,
+    read_model,
+)
+from planner.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+
+def register(commands: Commands) -> None:
+    """Add the commands of this module."""
+    sub = commands.add("fit", fit, "Whether a decoder fits on accelerators, what binds, and what would help.")
+    plan_options(sub)
+    sub.add_argument("--terms", action="store_true", help="the ladder of every rank instead of one row")
+
+    sub = commands.add("estimate", estimate, "How fast: the physical floor and the estimate with its assumptions.")
+    plan_options(sub)
+    sub.add_argument("--products", action="store_true", help="a row for each product of each phase instead")
+
+    sub = commands.add("cost", cost, "What a token, a request and a month cost, against an API too.")
+    plan_options(sub)
+    sub.add_argument("--api", metavar="MODEL", help="hold the requests against this model's API price")
+    sub.add_argument("--api-provider", metavar="NAME", help="of this provider (default: the cheapest)")
+
+    sub = commands.add("size", size, "All legal layouts over the catalogue that carry a load, the cheapest first.")
+    plan_options(sub, without=("accelerator", "count", "tp", "pp", "dp", "attention_dp", "ep", "dcp", "stage_layers"))
+    sub.add_argument("--accelerators", metavar="A,B", help="only these (default: all with a known price)")
+    sub.add_argument("--replica-sizes", metavar="1,2", help="accelerators of a replica (default 1,2,4,8,16)")
+    sub.add_argument("--top", metavar="N", help="only the N cheapest")
+
+
+def plan_options(sub: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """Every keyword of a plan as an option; a plan file gives what no option says."""
+    if "model" not in without:
+        sub.add_argument("model", nargs="?", metavar="MODEL", help=MODEL)
+    sub.add_argument("--plan", metavar="FILE", help="a plan file (TOML); options stand above it")
+    for name, text in OPTIONS.items():
+        if name in without:
+            continue
+        sub.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=name.upper().rpartition("_")[2], help=text)
+    sub.add_argument("--mtp", action="store_true", default=None, help="keep the multi-token-prediction layers")
+    sub.add_argument(
+        "--assume", dest="assumptions", metavar="NAME=VALUE", action="append", default=[], help="replace an assumption"
+    )
+    edit_option(sub)
+    online_option(sub)
+
+
+OPTIONS = {
+    "accelerator": "the accelerator: a name (planner accelerators) or a TOML file",
+    "count": "accelerators in all",
+    "tp": "tensor-parallel ranks of a stage",
+    "pp": "pipeline stages",
+    "dp": "replicas",
+    "attention_dp": "groups inside tp whose mixers have sequences of their own",
+    "ep": "ranks inside tp that share the experts out whole",
+    "dcp": "ranks that share the cached positions out",
+    "stage_layers": "layers of each stage, as 20,21,21,18",
+    "weights": "storage format of the weights (default: the contract's)",
+    "kv": "storage format of the cache (default: the contract's)",
+    "engine": "whose defaults are assumed: vllm, sglang, tensorrt-llm, llama.cpp or none (default vllm)",
+    "context": "cached positions of a sequence: 128k = 128,000, 128Ki = 131,072",
+    "sequences": "resident sequences of all replicas",
+    "lengths": "ragged sequences instead, as 1k,2k,30k",
+    "isl": "tokens in of a request",
+    "osl": "tokens out of a request",
+    "cached_prefix": "tokens of the prompt that are cached already",
+    "chunk": "tokens of a prompt that one pass reads",
+    "attention": "pairs counted: causal or square (default causal)",
+    "logits": "positions with logits in a prefill: last or all (default last)",
+    "mla": "latent attention: auto, expanded, absorbed or reexpanded (default auto)",
+    "draft": "a draft model that is resident, too",
+    "beams": "sequences kept for each one asked for",
+    "shared_prefix": "positions that are the same in all sequences and kept once",
+    "adapters": "low-rank adapters that are resident",
+    "adapter_rank": "their rank",
+    "other_bytes": "bytes that something else holds on each device, such as 2GiB",
+    "offloaded_weights": "share of the weights that lies in the host's memory",
+    "offloaded_cache": "share of the cache that lies in the host's memory",
+    "usd_per_hour": "rent of one accelerator for an hour",
+    "basis": "listed prices: on_demand, reserved or spot (default on_demand)",
+    "provider": "whose listed price",
+    "as_of": "prices as they were known on a date, such as 2026-06-01",
+    "purchase_usd": "price of buying an accelerator instead",
+    "amortisation_years": "years over which it is written off",
+    "usd_per_kwh": "price of electrical energy",
+}
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """The plan that the options and the plan file say."""
+    from planner.plan import assumptions, make_plan
+    from planner.plan_fields import parse_field
+    from planner.plan_file import read_plan
+
+    texts = {name: getattr(args, name, None) for name in OPTIONS}
+    said = {
+        name: parse_field(name, text, f"--{name.replace('_', '-')}") for name, text in texts.items() if text is not None
+    }
+    if args.mtp:
+        said["mtp"] = True
+    for text in args.assumptions:
+        name, value = pair(text)
+        if name not in assumptions():
+            raise UnknownName("assumption", name, assumptions())
+        said[name] = parse_field(name, value)
+    if args.plan is not None:
+        plan = read_plan(args.plan)
+        if args.model is not None:
+            raise UsageError("a model and a plan file are both given; the file names its model")
+        return plan.changed(**said) if said else plan
+    if args.model is None:
+        raise UsageError("no model; name a preset or a file, or give a plan file with --plan")
+    return make_plan(edited(read_model(args.model, args.online), args.edits), **said)
+
+
+def _say(assumed: dict[str, Any], notes: Iterable[str] = ()) -> dict[str, Any]:
+    """What was taken for granted and what else to know, beside the data."""
+    shown = (
+        f"{name} = {value:,}" if isinstance(value, int) else f"{name} = {value}" for name, value in assumed.items()
+    )
+    if assumed:
+        note(f"assumed: {', '.join(shown)}")
+    for line in notes:
+        note(line)
+    return assumed
+
+
+def _row(args: argparse.Namespace, plan: Plan, assumed: dict[str, Any], **more: Any) -> None:
+    """The one flat row of a plan, for programs: the same names whichever command is asked."""
+    import pandas
+
+    from planner.rows import plan_row
+
+    emit(args, pandas.DataFrame([plan_row(plan) | more]), assumed)
+
+
+def _is_table(args: argparse.Namespace) -> bool:
+    return args.form == "table" and args.output is None
+
+
+def fit(args: argparse.Namespace) -> int:
+    from planner.memory import fit as ask
+
+    answer = ask(plan_of(args))
+    assumed = _say(answer.assumed, answer.notes)
+    if args.terms:
+        emit(args, answer.to_frame(), assumed)
+    elif _is_table(args):
+        print(f"{answer}\n  {answer.lever}")
+    else:
+        found = {name: getattr(answer, name) for name in ("binding", "lever", "longest_context", "most_sequences")}
+        _row(args, answer.plan, assumed, fits=answer.fits, **found)
+    return 0 if answer.fits else 1
+
+
+def estimate(args: argparse.Namespace) -> None:
+    from planner.speed import estimate as ask
+
+    answer = ask(plan_of(args))
+    assumed = _say(answer.assumed, answer.notes)
+    if args.products:
+        emit(args, answer.products, assumed)
+    elif _is_table(args):
+        print(answer)
+    else:
+        names = "binding_prefill binding_decode mfu_prefill mbu_decode ridge_batch joules_per_output_token".split()
+        _row(args, answer.plan, assumed, **{name: getattr(answer, name) for name in names})
+
+
+def cost(args: argparse.Namespace) -> None:
+    from planner.cost import cost as ask
+
+    answer = ask(plan_of(args), api=args.api, api_provider=args.api_provider)
+    assumed = _say(answer.assumed)
+    if _is_table(args):
+        print(answer)
+    else:
+        more = {} if answer.api is None else {f"api_{name}": getattr(answer.api, name) for name in API}
+        _row(args, answer.plan, assumed, **{**answer.figures, "hour_price_source": answer.hour.source, **more})
+
+
+API = ("model", "provider", "date", "usd_per_request", "break_even_requests_per_month", "reachable")
+
+
+def size(args: argparse.Namespace) -> int:
+    import pandas
+
+    from planner.sizing import RESTS_ON
+    from planner.sizing import size as ask
+
+    plan = plan_of(args)
+    chosen: dict[str, Any] = {}
+    if args.accelerators:
+        chosen["accelerators"] = args.accelerators.split(",")
+    if args.replica_sizes:
+        chosen["replica_sizes"] = [count(part, "--replica-sizes") for part in args.replica_sizes.split(",")]
+    frame = ask(plan, **chosen)
+    ranked = frame["rank"].notna()
+    if args.top:
+        frame = frame[ranked].head(count(args.top, "--top"))
+    elif _is_table(args):
+        frame = pandas.concat([frame[ranked].head(SHOWN), frame[~ranked].head(SHOWN)])
+        left = len(ranked) - len(frame)
+        if left:
+            note(f"{left} more rows; --json, --csv or -o has them all")
+    emit(args, frame, _say(plan.assumed(*RESTS_ON)))
+    return 0 if ranked.any() else 1
+
+
+SHOWN = 20
+"""Rows of each kind, carried and rejected, that a terminal shows."""

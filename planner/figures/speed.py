@@ -1,0 +1,115 @@
+"""Where time goes: every product under the roofs of its device, and a phase's seconds beside its floor."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from itertools import accumulate
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from planner.figures.bars import Bar, waterfall
+from planner.figures.drawing import NEUTRAL, STYLES, Drawing
+from planner.units import show
+
+PHASES = {"prefill": STYLES[0], "decode": STYLES[1]}
+TAGS = 3  # products of a phase that are named, those that take longest
+SIZES = (7, 24)  # pixels of a product that takes no time, and of one that takes the whole phase
+
+SPENT = {
+    "compute": (STYLES[0][0], ""),
+    "bandwidth": (STYLES[1][0], "/"),
+    "link": (STYLES[3][0], "x"),
+    "fixed time": (NEUTRAL, "."),
+    "waiting": (STYLES[4][0], "+"),
+}
+"""What a phase's seconds are spent on -> how its bar looks."""
+
+TOTAL, FLOOR = (STYLES[5][0], ""), (STYLES[2][0], ".")
+
+
+def roofline(products: pd.DataFrame, roofs: pd.DataFrame) -> go.Figure:
+    """Every product of both phases as a point, FLOPs for each byte against FLOP/s, under the roofs of its device.
+
+    `products` and `roofs` are those of `planner.speed.Estimate`. A point's size is its share of the phase's time; the
+    solid roof is the data sheet's, the dashed one what is assumed to be reached, and at a ridge both limits bind. What
+    computes nothing, or moves nothing of its own, has no place under a roof.
+    """
+    points = products[(products["flops"] > 0) & (products["bytes"] > 0)]
+    points = points.assign(intensity=points["flops"] / points["bytes"], rate=points["flops"] / points["seconds"])
+    ridges = roofs["peak_ridge"]
+    low = min(points["intensity"].min(), ridges.min()) / 3
+    high = max(points["intensity"].max(), ridges.max()) * 3
+    drawing = Drawing("Roofline", "FLOPs for each byte moved", "FLOP/s of one rank", True, True, right=24, legend=True)
+    drawing.axis("x", [low, high], "1")
+    least = min(points["rate"].min(), float(roofs["reached_bytes_per_s"].min() * low))
+    drawing.axis("y", [least, roofs["peak_flops_per_s"].max() * 2], "FLOP/s")
+    for number, (_, roof) in enumerate(roofs.sort_values("peak_ridge").iterrows()):
+        _roof(drawing, roof, low, high, "right" if number else "left")
+    tags = []
+    for phase, style in PHASES.items():
+        part = points[points["phase"] == phase].sort_values("seconds", ascending=False)
+        _products(drawing, phase, part, products.loc[products["phase"] == phase, "seconds"].sum())
+        distinct = part.drop_duplicates("component").head(TAGS)
+        tags += [
+            (row["intensity"], row["rate"], style[0], row["component"].replace("_", " "))
+            for row in distinct.to_dict("records")
+        ]
+    drawing.tags(tags)
+    said = "; ".join(
+        f"{phase}: {', '.join(f'{name} {n}' for name, n in part['binding'].value_counts().items())}"
+        for phase, part in points.groupby("phase", sort=False)
+    )
+    peaks = ", ".join(f"{r['format']} {show(r['peak_flops_per_s'], 'FLOP/s')}" for r in roofs.to_dict("records"))
+    return drawing.done(f"Products under the roofs of {peaks}. How many each limit binds: {said}.")
+
+
+def _roof(drawing: Drawing, roof: pd.Series, low: float, high: float, side: str) -> None:
+    for kind, dash in (("peak", "solid"), ("reached", "dash")):
+        flops, slope, ridge = (roof[f"{kind}_{name}"] for name in ("flops_per_s", "bytes_per_s", "ridge"))
+        name = f"{roof['format']} {'data sheet' if kind == 'peak' else 'reached'}"
+        x, y = [low, ridge, high], [slope * low, flops, flops]
+        trace = drawing.curve(name, x, y, [show(rate, "FLOP/s") for rate in y], (NEUTRAL, dash, "circle"))
+        trace |= {"mode": "lines", "showlegend": False, "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>"}
+    drawing.upright(roof["peak_ridge"], f"{roof['format']} ridge {roof['peak_ridge']:,.0f}", NEUTRAL, side)
+
+
+def _products(drawing: Drawing, phase: str, part: pd.DataFrame, total: float) -> None:
+    texts = [
+        f"{html.escape(row['product'])}<br>{show(row['flops'], 'FLOP')}, {show(row['bytes'], 'B')}, "
+        f"{show(row['seconds'], 's')}<br>{row['intensity']:,.1f} FLOP/B, {show(row['rate'], 'FLOP/s')}"
+        f"<br>{row['binding']} binds"
+        for row in part.to_dict("records")
+    ]
+    colour, _, symbol = PHASES[phase]
+    trace = drawing.curve(phase, part["intensity"], part["rate"], texts, PHASES[phase])
+    least, most = SIZES
+    sizes = [least + (most - least) * (seconds / total) ** 0.5 for seconds in part["seconds"]]
+    trace |= {
+        "mode": "markers",
+        "marker": {
+            "symbol": symbol,
+            "size": sizes,
+            "color": colour,
+            "opacity": 0.75,
+            "line": {"color": "#ffffff", "width": 1},
+        },
+        "hovertemplate": "%{fullData.name}<br>%{text}<extra></extra>",
+    }
+
+
+def seconds_spent(spent: Mapping[str, float], floor_s: float, title: str) -> go.Figure:
+    """The seconds of a phase by what they are spent on (the words of `SPENT`), one after another, over its floor."""
+    known = {what: seconds for what, seconds in spent.items() if seconds > 0}
+    starts = accumulate(known.values(), initial=0.0)
+    bars = [
+        Bar(what, start, seconds, show(seconds, "s"), SPENT[what])
+        for (what, seconds), start in zip(known.items(), starts, strict=False)
+    ]
+    total = sum(known.values())
+    said = ", ".join(f"{bar.name} {bar.text}" for bar in bars)
+    bars.append(Bar("estimate", 0, total, f"<b>{show(total, 's')}</b>", TOTAL))
+    bars.append(Bar("floor", 0, floor_s, f"<b>{show(floor_s, 's')}</b>", FLOOR))
+    alt = f"{title}: estimate {show(total, 's')} ({said}), floor {show(floor_s, 's')}."
+    return waterfall(title, "seconds", "s", bars, alt)

@@ -1,0 +1,160 @@
+"""From work to seconds: the floor of a pass, which no program can go below, and the estimate with its fractions.
+
+* **floor** of a pass on a rank = max(sum of FLOPs / peak, sum of bytes / bandwidth): everything overlaps, no fraction,
+  no overhead, nothing between ranks, no more experts than one token chooses.
+* **estimate** = the sum over products of the larger of FLOPs / (peak x fraction) and bytes / (bandwidth x fraction),
+  one product after another, with the experts that so many tokens choose; the collectives, latency + size / (link x
+  fraction); and a fixed time for each layer.
+
+So no estimate is below its floor. A token goes through all stages of a pipeline; the resident sequences are dealt out
+over the stages, one group on each at a time, and a step lasts as long as a group's way through all stages, or as the
+slowest stage needs for all groups (assumed: stages do not wait for each other otherwise).
+
+The numbers of a load, of `Rates` and of the assumptions may be words that compile to columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from planner.arithmetic import Value, maximum, minimum
+from planner.errors import InputError
+from planner.parallel import Collective, Rank
+from planner.plan import Plan
+from planner.storage import find
+from planner.traffic import Batch, Work, work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a rank reaches. `s_per_flop` is by compute format; links are None where nothing is known or needed."""
+
+    s_per_flop: Mapping[str, Any]
+    s_per_byte: Any
+    s_per_link_byte: Any = None
+    s_per_network_byte: Any = None
+    collective_latency_s: Any = 0
+    seconds_per_layer: Any = 0
+
+    @classmethod
+    def peak(cls, plan: Plan) -> Rates:
+        """The rates of the data sheet."""
+        device = plan.device
+        return cls(
+            s_per_flop={format: 1 / peak for format, peak in device.peak_flops.items()},
+            s_per_byte=1 / device.bandwidth_bytes_per_s,
+            s_per_link_byte=None if device.link_bytes_per_s is None else 1 / device.link_bytes_per_s,
+            s_per_network_byte=None if device.network_bytes_per_s is None else 1 / device.network_bytes_per_s,
+        )
+
+    def reached(self, plan: Plan) -> Rates:
+        """These rates times the fractions that the plan assumes, and its fixed times."""
+        link = plan.assume("link_fraction")
+        return Rates(
+            s_per_flop={format: s / plan.assume("compute_fraction", format) for format, s in self.s_per_flop.items()},
+            s_per_byte=self.s_per_byte / plan.assume("bandwidth_fraction"),
+            s_per_link_byte=None if self.s_per_link_byte is None else self.s_per_link_byte / link,
+            s_per_network_byte=None if self.s_per_network_byte is None else self.s_per_network_byte / link,
+            collective_latency_s=plan.assume("collective_latency_s"),
+            seconds_per_layer=plan.assume("seconds_per_layer"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One kind of collective of a batch: how many there are, bytes of each that a rank sends, seconds of all."""
+
+    collective: Collective
+    calls: Any
+    bytes: Any
+    seconds: Any
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a batch takes on one rank, at given rates; `peak` are those of the data sheet."""
+
+    plan: Plan
+    rank: Rank
+    batch: Batch
+    mla: str
+    peak: Rates
+    rates: Rates
+
+    @cached_property
+    def work(self) -> tuple[Work, ...]:
+        """The products, one after another."""
+        return work(self.plan, self.rank, self.batch, self.mla)
+
+    def compute_s(self, rates: Rates) -> list[Value]:
+        """Seconds of arithmetic of each product."""
+        return [w.flops * rates.s_per_flop[w.format] for w in self.work]
+
+    def memory_s(self, rates: Rates, *, least: bool = False) -> list[Value]:
+        """Seconds of reading and writing of each product."""
+        return [(w.least_bytes if least else w.bytes) * rates.s_per_byte for w in self.work]
+
+    @cached_property
+    def products_s(self) -> list[Value]:
+        """Estimated seconds of each product; where there is nothing to multiply, those of reading."""
+        both = zip(self.work, self.compute_s(self.rates), self.memory_s(self.rates), strict=True)
+        return [memory if w.product is None else maximum(compute, memory) for w, compute, memory in both]
+
+    @cached_property
+    def exchanges(self) -> list[Exchange]:
+        """The collectives."""
+        return list(_exchanges(self.plan, self.rank, self.batch, self.rates))
+
+    @cached_property
+    def fixed_s(self) -> Value:
+        """Fixed times of the layers."""
+        first, last = self.rank.layers
+        return (last - first + 1) * self.batch.passes * self.rates.seconds_per_layer
+
+    @cached_property
+    def floor_s(self) -> Value:
+        """No program takes less."""
+        return maximum(sum(self.compute_s(self.peak)), sum(self.memory_s(self.peak, least=True)))
+
+    @cached_property
+    def seconds(self) -> Value:
+        """The estimate."""
+        return sum(self.products_s) + sum(exchange.seconds for exchange in self.exchanges) + self.fixed_s
+
+
+def _exchanges(plan: Plan, rank: Rank, batch: Batch, rates: Rates) -> Iterator[Exchange]:
+    elem_bytes = find(plan.model.activations).bits // 8
+    parts = {part.path: part for part in rank.parts}
+    for collective in rank.collectives:
+        n = collective.ranks
+        if n == 1:
+            continue
+        of = collective.id.rpartition(".")[0]
+        members = batch.of(parts[of]) if of in parts else batch.members
+        positions = batch.tokens(members)
+        calls = batch.passes * collective.count
+        if collective.domain == "emitted":
+            positions = batch.emitted * sum(sequences for sequences, _ in members)
+            calls = calls * minimum(batch.emitted, 1)
+        share = {"all_reduce": 2 * (n - 1) / n, "all_gather": (n - 1) / n, "send": 1}[collective.kind]
+        size = share * collective.elements * elem_bytes * positions
+        seconds = calls * (rates.collective_latency_s + size * _link(plan, collective, rates))
+        yield Exchange(collective, calls, size, seconds)
+
+
+def _link(plan: Plan, collective: Collective, rates: Rates) -> Value:
+    """Seconds for each byte on the narrowest link that a collective needs: the scale-up link within its domain."""
+    device, layout = plan.device, plan.layout
+    reach = layout.tp * layout.pp if collective.kind == "send" else collective.ranks
+    inside = reach <= device.domain_size
+    found = rates.s_per_link_byte if inside else rates.s_per_network_byte
+    if found is None:
+        word = "link_bytes_per_s" if inside else "network_bytes_per_s"
+        raise InputError(
+            f"{device.name}: {word} is not known, and {reach} of them exchange data in {layout}; state it, or "
+            f'link_bytes_per_s with its domain_size, in a file with base = "{device.name}"'
+        )
+    return found

@@ -1,0 +1,106 @@
+"""What a workbook is about: a plan, the decoders beside it, the formats to choose from, and the scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from planner.arithmetic import word
+from planner.contract import Architecture
+from planner.errors import UsageError
+from planner.plan import Plan, make_plan
+from planner.sources import load
+from planner.summary import Load
+from planner.workbook.cases import Case, of_frame
+from planner.workbook.condensed import Condensed, Slots, condense
+from planner.workbook.live_plan import LivePlan, live_plan
+from planner.workbook.subject import Subject, slug, subject
+
+WEIGHTS = "bf16 fp8 fp8-block128 int8 awq-g128 gptq-g128 nf4 mxfp4 nvfp4 q8_0 q6_k q5_k_m q4_k_m".split()
+"""Weight formats to choose from, besides those that the workbook's decoders have."""
+KV = "bf16 fp16 fp8 int8 fp8-token-head nvfp4 q8_0 q4_0".split()
+"""Cache formats to choose from, likewise."""
+CONTEXTS = (4096, 8192, 32_768, 131_072)
+"""Contexts of the scenarios that a plan starts with, beside its own."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a workbook shows. `axes` are the numbers of a scenario: context and batch, or isl, osl and batch."""
+
+    plan: Plan
+    live: LivePlan
+    subjects: tuple[Subject, ...]
+    condensed: tuple[Condensed, ...]
+    slots: Slots
+    cases: tuple[Case, ...]
+    axes: tuple[str, ...]
+
+    @property
+    def load(self) -> Load:
+        """The load of a row, its numbers as words, in the plan's conventions."""
+        said = self.plan.conventions
+        numbers: dict[str, Any] = {name: word(name) for name in self.axes}
+        return Load(**numbers, attention=said.attention, logits=said.logits, mla=said.mla)
+
+    @cached_property
+    def weights(self) -> list[str]:
+        """Weight formats to choose from."""
+        own = [s.architecture.weights for s in self.subjects] + [case.weights for case in self.cases]
+        return list(dict.fromkeys([self.plan.weights, *own, *WEIGHTS]))
+
+    @cached_property
+    def kv(self) -> list[str]:
+        """Cache formats to choose from."""
+        own = [s.architecture.kv for s in self.subjects] + [case.kv for case in self.cases]
+        return list(dict.fromkeys([self.plan.kv, *own, *KV]))
+
+
+def contents(what: Any) -> Contents:
+    """What is to be shown of a plan or a model, with other models beside it, or of a frame of cases."""
+    if hasattr(what, "columns"):
+        asked = of_frame(what)
+        return _contents(asked.plan, asked.models, asked.cases, asked.axes)
+    first, *others = (what if isinstance(what, (list, tuple)) else [what]) or [None]
+    if first is None:
+        raise UsageError("name at least one model")
+    plan = first if isinstance(first, Plan) else make_plan(first)
+    models = _distinct([plan.model, *map(load, others)])
+    cases = [
+        Case(model.name, plan.weights if model is plan.model else model.weights, _kv(plan, model), numbers)
+        for model in models
+        for numbers in _default_loads(plan, model)
+    ]
+    return _contents(plan, models, cases, ("context", "batch"))
+
+
+def _kv(plan: Plan, model: Architecture) -> str:
+    return plan.kv if model is plan.model else model.kv
+
+
+def _default_loads(plan: Plan, model: Architecture) -> list[dict[str, int]]:
+    most = model.embedding.learned_positions or model.max_positions or max(CONTEXTS)
+    lengths = sorted({min(plan.context, most), *(length for length in CONTEXTS if length <= most)})
+    return [{"context": length, "batch": plan.sequences} for length in lengths]
+
+
+def _distinct(models: Sequence[Architecture]) -> list[Architecture]:
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{name} is given {names.count(name)} times; a workbook has a row for each model")
+    return list(models)
+
+
+def _contents(plan: Plan, models: Sequence[Architecture], cases: Sequence[Case], axes: tuple[str, ...]) -> Contents:
+    live = live_plan(plan)
+    subjects: list[Subject] = []
+    for model in models:
+        before = sum(slug(other.name) == slug(model.name) for other in models[: len(subjects)])
+        prefix = f"{slug(model.name)}_{before + 1}" if before else None
+        subjects.append(live.subject if model is plan.model else subject(model, prefix=prefix))
+    slots = Slots()
+    condensed = tuple(condense(one, slots) for one in subjects)
+    return Contents(plan, live, tuple(subjects), condensed, slots, tuple(cases), axes)

@@ -1,0 +1,259 @@
+"""The sheet Scenarios: an Excel table, a row for each scenario, every figure a formula over the row's coefficients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xlsxwriter.utility import xl_range_abs
+
+from planner.arithmetic import Value, evaluate, word
+from planner.notation import excel
+from planner.scenarios import TOO_LONG
+from planner.summary import NEVER, NONE, UNITS
+from planner.workbook import coefficients
+from planner.workbook.book import A3, Book, Sheet, choice, whole
+from planner.workbook.cases import Case
+from planner.workbook.condensed import Crossing, column_formulas, crossing, rule_words
+from planner.workbook.contents import Contents
+from planner.workbook.steps import Steps
+
+SPARE = 50
+"""Blank rows at the end of the table, for programs that do not extend tables."""
+GIB = {"weight_gib": word("weight_bytes") / 2**30, "cache_gib": word("cache_bytes") / 2**30}
+LOOK_UP = ("model_row", "cache_row", "weights_column")
+LEFT = ("model", "weights", "kv", "reason", "crossover_note")
+HEAD = 4  # the row of the table's head
+
+
+def reference(name: str) -> str:
+    """A cell of the same row, as a file writes it; a program shows ``[@name]``."""
+    return f"Scenarios[[#This Row],[{name}]]"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The formulas of the table: `figures` and `steps` over the words of a row, and how a row finds those words."""
+
+    made: Contents
+    figures: Mapping[str, Value]
+    steps: Steps
+    crossing: Crossing
+    lines: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that a user fills in."""
+        return ("model", "weights", "kv", *self.made.axes)
+
+    @property
+    def coefficients(self) -> dict[str, str]:
+        """Column -> the table on Inputs that holds it."""
+        of_models = ("parameters", "active_parameters", *rule_words(self.made.slots), *self.made.slots.products)
+        return {**dict.fromkeys(of_models, "Models"), **dict.fromkeys(self.made.slots.cache, "CacheBytes")}
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns with answers, in their order."""
+        names = list(self.figures)
+        names.insert(names.index("cache_bytes") + 1, "crossover_note")
+        names.insert(names.index("cache_bytes") + 1, "crossover_tokens")
+        return ("reason", *GIB, *names)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """All columns; those behind the answers are hidden."""
+        copied = tuple(name for name in self.coefficients if name not in self.figures)
+        behind = ("ok", *LOOK_UP, "learned_positions", *copied, *self.steps.trees)
+        return (*self.inputs, *self.shown, *behind, *self.lines, "cache_rate", "cache_limit", "weights_of_a_sequence")
+
+
+def table_of(made: Contents) -> Table:
+    """The formulas of all columns."""
+    steps = Steps("step")
+    given = {"parameters", "active_parameters", "weight_bytes"}
+    whole_ones = column_formulas(made.slots, made.load)
+    figures = {name: tree if name in given else steps.split(tree) for name, tree in whole_ones.items()}
+    found = crossing(made.slots, made.load)
+    lines = tuple(f"line_{i}" for i in range(1, len(found.lines) + 1))
+    return Table(made, figures, steps, found, lines)
+
+
+def write(book: Book, made: Contents) -> None:
+    """Write the sheet."""
+    table = table_of(made)
+    sheet = book.sheet("Scenarios", [_width(head) for head in table.heads], protect=False, paper=A3)
+    first_hidden = len(table.inputs) + len(table.shown)
+    sheet.made.set_column(first_hidden, len(table.heads) - 1, 14, None, {"level": 1, "hidden": True})
+    sheet.text(0, 0, "Scenarios", "title")
+    sheet.text(
+        1,
+        0,
+        "A row is a scenario: fill in yellow cells, also in the blank rows at the end. The sheet is not",
+        "subtitle",
+    )
+    sheet.text(2, 0, "protected, because a program extends only the tables of sheets that are not.", "subtitle")
+    for column, head in enumerate((*table.inputs, *table.shown)):
+        unit = "GiB" if head in GIB else UNITS.get(head, "")
+        sheet.text(HEAD - 1, column, "" if unit == "1" else unit, "unit_right")
+    rows = len(made.cases) + SPARE
+    formulas = dict(_formulas(table))
+    sheet.table(HEAD, 0, "Scenarios", table.heads, rows, LEFT, autofilter=True, formulas=formulas)
+    for row, case in enumerate([*made.cases, *[None] * SPARE], HEAD + 1):
+        _row(sheet, table, row, case, formulas)
+    last = HEAD + rows
+    lists = {"model": [one.name for one in made.subjects], "weights": made.weights, "kv": made.kv}
+    for column, head in enumerate(table.inputs):
+        rule = whole() if head not in lists else choice(_list(sheet, len(table.heads) + 1 + column, lists[head]))
+        sheet.made.data_validation(HEAD + 1, column, last, column, rule)
+    sheet.made.freeze_panes(HEAD + 1, 1)
+    sheet.made.repeat_rows(HEAD - 1, HEAD)
+    sheet.made.print_area(0, 0, HEAD + len(made.cases), first_hidden - 1)
+
+
+def _list(sheet: Sheet, column: int, texts: list[str]) -> str:
+    for row, text in enumerate(texts, HEAD + 1):
+        sheet.text(row, column, text)
+    sheet.made.set_column(column, column, 14, None, {"hidden": True})
+    return str(xl_range_abs(HEAD + 1, column, HEAD + len(texts), column))
+
+
+def _width(head: str) -> float:
+    return {"model": 24, "weights": 12, "kv": 10, "reason": 22, "crossover_note": 30, "batch": 8}.get(
+        head, 12 if head in ("context", "isl", "osl") or head in GIB else max(18, len(head) + 2)
+    )
+
+
+def _row(sheet: Sheet, table: Table, row: int, case: Case | None, formulas: Mapping[str, str]) -> None:
+    values = row_values(table, case)
+    for column, head in enumerate(table.heads):
+        if head in table.inputs:
+            if case is None:
+                style = "choice" if head in LEFT else "input"
+                sheet.made.write_blank(row, column, None, sheet.book.style(style, "#,##0"))
+            else:
+                sheet.input(row, column, values[head])
+        else:
+            unit = "GiB" if head in GIB else UNITS.get(head, "1")
+            style = "wrap" if head in ("reason", "crossover_note") else "figure"
+            sheet.formula(row, column, formulas[head].removeprefix("="), values[head], unit, style)
+
+
+def _formulas(table: Table) -> Iterator[tuple[str, str]]:
+    """Column -> its formula, the same in all rows."""
+    at = reference
+    yield "model_row", f'=IF({at("model")}="",0,IFERROR(MATCH({at("model")},Models[model],0),0))'
+    yield "cache_row", f'=IFERROR(MATCH({at("model_row")}&"|"&{at("kv")},CacheBytes[key],0),0)'
+    formats = f"WeightBytes[[#Headers],[{table.made.weights[0]}]:[{table.made.weights[-1]}]]"
+    yield "weights_column", f"=IFERROR(MATCH({at('weights')},{formats},0),0)"
+    yield "learned_positions", f"=IF({at('model_row')}=0,0,INDEX(Models[learned_positions],{at('model_row')}))"
+    yield "reason", f"={_reason(table)}"
+    yield "ok", f'=IF(AND({at("reason")}="",{at("model_row")}>0),1,0)'
+
+    def when_ok(text: str, other: str = '""') -> str:
+        return f"=IF({at('ok')}=1,{text},{other})"
+
+    for name, source in table.coefficients.items():
+        row = "model_row" if source == "Models" else "cache_row"
+        yield name, when_ok(f"INDEX({source}[{name}],{at(row)})", '""' if name in table.figures else "0")
+    first, last = table.made.weights[0], table.made.weights[-1]
+    yield "weight_bytes", when_ok(f"INDEX(WeightBytes[[{first}]:[{last}]],{at('model_row')},{at('weights_column')})")
+    given = {"parameters", "active_parameters", "weight_bytes"}
+    for name, tree in {**table.figures, **table.steps.trees, **GIB}.items():
+        if name not in given:
+            yield name, when_ok(excel(tree, at))
+    for name, tree in zip(table.lines, table.crossing.lines, strict=True):
+        yield name, when_ok(f"IFERROR({excel(tree, at)},0)")
+    yield "cache_rate", when_ok(excel(table.crossing.rate, at))
+    yield "cache_limit", when_ok(excel(table.crossing.limit, at))
+    yield "weights_of_a_sequence", when_ok(excel(table.crossing.target, at))
+    greatest = f"MAX({','.join(map(at, table.lines))})" if table.lines else "0"
+    bounded = f"AND({at('cache_rate')}=0,{at('cache_limit')}<{at('weights_of_a_sequence')})"
+    yield "crossover_note", when_ok(f'IF({bounded},"{NEVER}",IF({greatest}<=0,"{NONE}",""))')
+    yield "crossover_tokens", when_ok(f'IF({at("crossover_note")}="",{greatest},"")')
+
+
+def _reason(table: Table) -> str:
+    at = reference
+    length = at("context") if "context" in table.inputs else f"({at('isl')}+{at('osl')}-1)"
+    before, _, after = TOO_LONG.partition("{value}")
+    middle, _, end = after.partition("{learned}")
+    learned = at("learned_positions")
+    too_long = f'"{before}"&TEXT({length},"0")&"{middle}"&TEXT({learned},"0")&"{end}"'
+    checks = [
+        (f'{at("model")}=""', '""'),
+        (f"{at('model_row')}=0", '"unknown model"'),
+        (f"{at('weights_column')}=0", '"unknown weight format"'),
+        (f"{at('cache_row')}=0", '"unknown cache format"'),
+    ]
+    for name in table.made.axes:
+        number = f"N({at(name)})"
+        checks.append((f"OR({number}<1,{number}<>INT({number}))", f'"{name} is not a whole number of at least 1"'))
+    checks.append((f"AND({learned}>0,{length}>{learned})", too_long))
+    text = '""'
+    for condition, answer in reversed(checks):
+        text = f"IF({condition},{answer},{text})"
+    return text
+
+
+def row_values(table: Table, case: Case | None) -> dict[str, Any]:
+    """Every value of a row, as the formulas give it."""
+    if case is None:
+        zero = {name: 0 for name in (*LOOK_UP, "ok", "learned_positions")}
+        copied = {name: 0 for name in table.coefficients if name not in table.figures}
+        return {**dict.fromkeys(table.heads, ""), **zero, **copied}
+    made = table.made
+    row = [one.name for one in made.subjects].index(case.model)
+    one, condensed = made.subjects[row], made.condensed[row]
+    learned = one.architecture.embedding.learned_positions or 0
+    values: dict[str, Any] = {"model": case.model, "weights": case.weights, "kv": case.kv, **case.numbers}
+    length = case.numbers["context"] if "context" in values else values["isl"] + values["osl"] - 1
+    values |= {
+        "model_row": row + 1,
+        "cache_row": row * len(made.kv) + made.kv.index(case.kv) + 1,
+        "weights_column": made.weights.index(case.weights) + 1,
+        "learned_positions": learned,
+    }
+    if learned and length > learned:
+        blank = {name: 0 for name in ("ok", *(n for n in table.coefficients if n not in table.figures))}
+        reason = TOO_LONG.format(value=length, learned=learned)
+        return {**dict.fromkeys(table.heads, ""), **values, **blank, "reason": reason}
+    trees = {
+        **coefficients.sizes(one),
+        "weight_bytes": coefficients.weight_bytes(one, case.weights),
+        **coefficients.widths(condensed, made.slots),
+        **coefficients.multiply_adds(condensed, made.slots),
+        **coefficients.cache(one, condensed, made.slots, case.kv),
+    }
+    numbers = {**case.numbers, **{name: evaluate(tree, one.values) for name, tree in trees.items()}}
+    for name, tree in {**table.steps.trees, **table.figures, **GIB}.items():
+        if name not in numbers:
+            numbers[name] = evaluate(tree, numbers)
+    lines = {name: _or_zero(tree, numbers) for name, tree in zip(table.lines, table.crossing.lines, strict=True)}
+    rate, limit, target = (
+        evaluate(tree, numbers) for tree in (table.crossing.rate, table.crossing.limit, table.crossing.target)
+    )
+    greatest = max(lines.values(), default=0)
+    note = NEVER if rate == 0 and limit < target else NONE if greatest <= 0 else ""
+    return {
+        **values,
+        **numbers,
+        **lines,
+        "cache_rate": rate,
+        "cache_limit": limit,
+        "weights_of_a_sequence": target,
+        "crossover_note": note,
+        "crossover_tokens": "" if note else greatest,
+        "reason": "",
+        "ok": 1,
+    }
+
+
+def _or_zero(tree: Value, numbers: Mapping[str, Value]) -> float:
+    try:
+        found = float(evaluate(tree, numbers))
+    except ZeroDivisionError:
+        return 0.0
+    return found if math.isfinite(found) else 0.0

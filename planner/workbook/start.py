@@ -1,0 +1,80 @@
+"""The sheet Start: what the workbook is, how to use it, what is assumed, and the plan as a file."""
+
+from __future__ import annotations
+
+import datetime
+
+from planner import __version__
+from planner.plan import assumptions
+from planner.plan_file import plan_to_toml
+from planner.workbook.book import Book
+from planner.workbook.contents import Contents
+
+SCHEMA = 1
+SCHEMA_NAME, PLAN_FILE = "planner_schema_version", "planner_plan_file"
+SHEETS = {
+    "Inputs": "what can be changed (yellow), and the coefficients of every model",
+    "Model": "every tensor, product and cache entry, with subtotals",
+    "Hardware": "accelerators and dated prices, each with its source",
+    "Results": "memory, FLOPs, time, cost and verdict of the plan",
+    "Scenarios": "a table of scenarios; blank rows at the end are ready",
+    "Crossovers": "where one cost overtakes another, and cache against weights over context",
+    "Formulas": "the named formulas, with source",
+}
+USE = (
+    "Change yellow cells; every figure follows, without any macro. Other cells are locked, without a password.",
+    "Figures are in base units (bytes, seconds, FLOP, USD); GiB stands beside where it helps.",
+    "All formulas are printed from the ones that the program itself computes with.",
+    "A program that does not compute shows the figures as they were when the file was written.",
+)
+
+
+def write(book: Book, made: Contents) -> None:
+    """Write the sheet."""
+    plan = made.plan
+    sheet = book.sheet("Start", (26, 24, 10, 96))
+    sheet.text(0, 0, f"Capacity and cost of {', '.join(one.name for one in made.subjects[:3])}", "title")
+    facts = {
+        "planner": __version__,
+        "written": datetime.date.today().isoformat(),
+        "schema_version": str(SCHEMA),
+        "plan": f"{plan.model.name} on {plan.layout.accelerators} x "
+        f"{'no accelerator' if plan.accelerator is None else plan.accelerator.name}",
+    }
+    row = 2
+    for name, value in facts.items():
+        sheet.text(row, 0, name, "subtitle")
+        sheet.text(row, 1, value)
+        row += 1
+    book.define(SCHEMA_NAME, "Start", 4, 1, SCHEMA)
+    row += 1
+    sheet.section(row, "How to use it", 4)
+    for line in USE:
+        row += 1
+        sheet.text(row, 0, line)
+    row += 2
+    sheet.section(row, "Sheets", 4)
+    for name, text in SHEETS.items():
+        row += 1
+        sheet.made.write_url(row, 0, f"internal:'{name}'!A1", book.style("link"), name)
+        sheet.text(row, 1, text)
+    row += 2
+    sheet.section(row, "Assumed, because nobody said otherwise", 4)
+    row += 1
+    sheet.heads(row, ("assumption", "value", "unit", "meaning and source"), right=("value",))
+    for entry in made.live.inputs:
+        if entry.basis.startswith("assumed"):
+            row += 1
+            sheet.text(row, 0, entry.name)
+            sheet.formula(row, 1, entry.name, entry.value, entry.unit)
+            sheet.text(row, 2, "" if entry.unit == "1" else entry.unit, "unit")
+            sheet.text(row, 3, f"{entry.meaning}; {assumptions()[entry.name].source}", "note")
+    row += 2
+    sheet.section(row, "The plan as a file", 4)
+    sheet.text(row + 1, 0, "what `planner` was told; values changed on Inputs come on top", "subtitle")
+    row += 2
+    book.define(PLAN_FILE, "Start", row, 0, "")
+    for line in plan_to_toml(plan).splitlines():
+        sheet.text(row, 0, line, "line")
+        row += 1
+    sheet.made.print_area(0, 0, row, 3)

@@ -1,0 +1,1 @@
+"""Accelerators, one TOML file each."""

@@ -1,0 +1,164 @@
+"""The pages about hardware and money as a person has them."""
+
+import re
+import urllib.parse
+import zipfile
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from planner.app.money import usd
+from planner.cost import cost
+from planner.memory import fit
+from planner.plan_file import parse_plan
+from planner.speed import estimate
+from planner.units import show
+from tests.browser.conftest import settled
+from tests.browser.test_pages import note, typed
+
+TITLES = {"Size": "Size a deployment", "Cost": "Cost"}
+LOAD = "m=llama-3.1-70b&cards=8&context=4k&batch=64&osl=512"
+SAID = {"accelerator": "h100-sxm", "count": 8, "context": 4000, "sequences": 64, "osl": 512}
+ROW = 35  # pixels of a row of the price table
+
+
+def metric(page, label):
+    return page.get_by_test_id("stMetric").filter(has_text=re.compile(f"^{re.escape(label)}"))
+
+
+def verdict(page):
+    return page.get_by_test_id("stAlert").first
+
+
+@pytest.mark.parametrize("name", TITLES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_every_page_is_drawn_whole(visit, name, theme, width):
+    page = visit(f"/?page={name}&{LOAD}", viewport={"width": width, "height": 900}, color_scheme=theme)
+    expect(page.locator("h1")).to_have_text(TITLES[name])
+    wide = page.evaluate(
+        "[...document.querySelectorAll('[data-testid=stMain], .planner')].map(e => e.scrollWidth - e.clientWidth)"
+    )
+    assert max(wide) <= 0
+    cut = page.evaluate(
+        "[...document.querySelectorAll('[data-testid=stMetricValue] div')]"
+        ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"
+    )
+    assert cut == []
+    expect(page.locator("[data-testid=stException]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_labels_of_charts_do_not_lie_on_each_other(visit, width):
+    page = visit(f"/?page=Size&{LOAD}", viewport={"width": width, "height": 900})
+    expect(page.get_by_test_id("stPlotlyChart")).to_have_count(5)
+    overlaps = page.evaluate(
+        """() => [...document.querySelectorAll('[data-testid=stPlotlyChart]')].flatMap(chart => {
+             const notes = [...chart.querySelectorAll(".annotation-text")];
+             const boxes = notes.map(e => [e.textContent, e.getBoundingClientRect()]);
+             return boxes.flatMap(([a, p], i) => boxes.slice(i + 1).filter(([b, q]) =>
+               p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 2 && q.top < p.bottom - 2
+             ).map(([b]) => a + ' on ' + b)) })"""
+    )  # fmt: skip
+    assert overlaps == []
+
+
+def test_an_edit_moves_verdict_times_and_price(visit):
+    page = visit(f"/?page=Size&{LOAD}")
+    expect(verdict(page)).to_contain_text("It fits.")
+    typed(page, "Batch", "4096")
+    answer = fit("llama-3.1-70b", **{**SAID, "sequences": 4096})
+    expect(verdict(page)).to_contain_text("It does not fit.")
+    expect(metric(page, "Most sequences")).to_contain_text(f"{answer.most_sequences:,}")
+    typed(page, "Batch", "64")
+    typed(page, "Compute fraction", "0.5")
+    expect(metric(page, "First token after")).to_contain_text(
+        show(estimate("llama-3.1-70b", **SAID, compute_fraction=0.5).ttft_s, "s")
+    )
+    expect(page).to_have_url(re.compile("compute_fraction=0.5"))
+
+
+def test_another_accelerator_is_chosen(visit):
+    page = visit(f"/?page=Size&{LOAD}")
+    page.get_by_role("combobox", name=re.compile("^Accelerator( · assumed)?")).fill("b200")
+    page.get_by_role("option", name="b200", exact=True).click()
+    expect(verdict(page)).to_contain_text("8 x b200")
+    expect(page.get_by_role("table", name="ranked layouts")).to_contain_text("b200, tp")
+
+
+def test_how_a_figure_came_about(visit):
+    page = visit(f"/?page=Size&{LOAD}")
+    metric(page, "Longest context").locator("xpath=ancestor::*[@data-testid='stVerticalBlock'][1]").get_by_role(
+        "button", name="How"
+    ).click()
+    longest = fit("llama-3.1-70b", **SAID).longest_context
+    expect(page.get_by_test_id("stPopoverBody")).to_contain_text(f"{longest + 1:,}")
+
+
+def test_reasons_of_the_rejected_are_unfolded(visit):
+    page = visit(f"/?page=Size&{LOAD}")
+    page.get_by_text(re.compile("rejected, each with its reason")).click()
+    expect(page.get_by_role("table", name="rejected layouts")).to_contain_text("one sequence lacks")
+
+
+def test_a_price_is_edited_in_place_and_stands_in_the_link(visit):
+    page = visit(f"/?page=Cost&{LOAD}")
+    editor = page.get_by_test_id("stDataFrame").locator("canvas").first
+    editor.scroll_into_view_if_needed()
+    page.wait_for_timeout(2000)  # the table takes its width from the page after it is drawn
+    box = editor.bounding_box()
+    page.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + ROW * 1.5)  # the price of an accelerator-hour
+    page.keyboard.press("Enter")
+    page.locator("#portal").locator("textarea, input").first.fill("1.25")
+    page.keyboard.press("Enter")
+    expect(metric(page, "Accelerator-hour")).to_contain_text("1.25 USD/h")
+    answer = cost("llama-3.1-70b", **SAID, usd_per_hour=1.25)
+    expect(metric(page, "Fleet, a month")).to_contain_text(usd(answer.fleet_usd_per_month))
+    expect(page).to_have_url(re.compile("usd_per_hour=1.25"))
+    settled(page)
+    again = visit(page.url.removeprefix(re.match("http://[^/]*", page.url)[0]))
+    expect(metric(again, "Accelerator-hour")).to_contain_text("1.25 USD/h")
+
+
+def test_the_crossing_of_fleet_and_api_is_labelled(visit):
+    page = visit("/?page=Cost&m=llama-3.1-8b&context=4k&batch=64&osl=512&usd_per_hour=0.2")
+    said = {**SAID, "count": 1, "usd_per_hour": 0.2}
+    answer = cost("llama-3.1-8b", **said, api="llama-3.1-8b")
+    expect(note(page, f"{answer.api.break_even_requests_per_month:,.0f}")).to_be_visible()
+
+
+def test_the_state_goes_between_the_pages(visit):
+    page = visit(f"/?page=Size&{LOAD}")
+    typed(page, "Output tokens", "100")
+    page.get_by_role("radio", name="Cost").or_(page.get_by_role("button", name="Cost", exact=True)).first.click()
+    expect(page.locator("h1")).to_have_text("Cost")
+    expect(metric(page, "One request")).to_contain_text(
+        usd(cost("llama-3.1-70b", **{**SAID, "osl": 100}).usd_per_request)
+    )
+
+
+def test_downloads(visit):
+    page = visit(f"/?page=Size&{LOAD}")
+    with page.expect_download() as text:
+        page.get_by_role("button", name="Plan as TOML").click()
+    plan = parse_plan(Path(text.value.path()).read_text(), "plan.toml")
+    assert fit(plan).headroom_bytes == fit("llama-3.1-70b", **SAID).headroom_bytes
+    with page.expect_download() as table:
+        page.get_by_role("button", name="Table as CSV").click()
+    assert Path(table.value.path()).read_text().startswith("rank,accelerator,count,tp,")
+    with page.expect_download() as workbook:
+        page.get_by_role("button", name="Live workbook").click()
+    with zipfile.ZipFile(workbook.value.path()) as book:
+        assert "xl/workbook.xml" in book.namelist()
+    with page.expect_download() as chart:
+        page.get_by_role("button", name="Roofline as HTML").click()
+    assert "ridge 295" in Path(chart.value.path()).read_text()
+
+
+def test_a_script_in_a_name_is_text(visit):
+    token = urllib.parse.quote('mha{"name":"<img src=x onerror=alert(1)><script>alert(2)</script>"}')
+    for where in TITLES:
+        page = visit(f"/?page={where}&m={token}")
+        expect(page.get_by_text("<img src=x onerror=alert(1)>").first).to_be_attached()
+        assert page.locator("img[src=x]").count() == 0

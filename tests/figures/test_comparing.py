@@ -1,0 +1,143 @@
+"""Figures say what their frames say: lines, levels, rings and labels, told apart by more than their colour."""
+
+import itertools
+import math
+import re
+
+import pytest
+
+import planner
+from planner import figures
+from planner.curves import cache_by_layer, contexts, crossings, flops_by_group
+from planner.figures.drawing import HEIGHT, MARGIN, STYLES, Drawing
+from planner.scenarios import sweep
+
+SET = ("mha", "gqa-8", "mqa", "mla")
+FRAME = sweep(SET, context=contexts(1000, 1_000_000))
+
+
+def texts(figure):
+    return [re.sub("</?b>", "", note.text) for note in figure.layout.annotations]
+
+
+def lines(figure):
+    return [trace for trace in figure.data if trace.mode == "lines+markers"]
+
+
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize("binary", [True, False])
+def test_cache_over_context(log, binary):
+    figure = figures.cache_over_context(FRAME, log=log, binary=binary)
+    for trace, name in zip(lines(figure), SET, strict=True):
+        part = FRAME[FRAME["name"] == name]
+        assert list(trace.x) == part["context"].tolist()
+        assert list(trace.y) == part["cache_bytes"].tolist()
+    assert {"26,703", "106,812", "379,774", "854,492", *SET} <= set(texts(figure))
+    assert ("weights 13.04 GiB" if binary else "weights 14 GB") in texts(figure)
+    assert [shape.y0 for shape in figure.layout.shapes] == [14e9]
+    rings = {trace.x[0]: trace.y[0] for trace in figure.data if trace.mode == "markers"}
+    assert rings == {tokens: 14e9 for tokens in sorted(FRAME["crossover_tokens"].unique())}
+
+
+def test_the_ring_lies_on_the_curve():
+    figure = figures.cache_over_context(FRAME)
+    for ring in (trace for trace in figure.data if trace.mode == "markers"):
+        name = ring.name.partition(":")[0]
+        slope = FRAME.loc[FRAME["name"] == name, "cache_bytes_per_token"].iloc[0]
+        assert ring.x[0] * slope == pytest.approx(ring.y[0], rel=1e-12)
+
+
+def test_weights_that_differ_have_a_line_each():
+    figure = figures.cache_over_context(sweep(["llama-3.1-8b", "llama-3.1-70b"], context=[1000, 100_000]))
+    assert len(figure.layout.shapes) == 2
+    assert any(text.startswith("weights of llama-3.1-70b") for text in texts(figure))
+
+
+def test_a_crossover_that_is_not_on_the_chart_is_said_but_not_drawn():
+    figure = figures.cache_over_context(sweep("mha", context=[1000, 2000]))
+    assert [trace.mode for trace in figure.data] == ["lines+markers"]
+    assert "26,703 tokens" in figure.layout.meta["alt"]
+
+
+def test_no_two_lines_look_alike():
+    figure = figures.cache_over_context(FRAME)
+    looks = [(trace.line.color, trace.line.dash, trace.marker.symbol) for trace in lines(figure)]
+    for kind in zip(*looks, strict=True):
+        assert len(set(kind)) == len(SET)
+
+
+def test_work_over_context_is_marked_where_attention_overtakes():
+    model = planner.load("llama-3.1-8b")
+    frame, found = flops_by_group(model, "prefill", contexts(1000, 1_000_000)), crossings(model, "prefill")
+    figure = figures.flops_over_context(frame, found, "Prefill")
+    assert {"10,239", "43,007", "53,248", "projection", "attention", "feed-forward", "head"} <= set(texts(figure))
+    for trace in lines(figure):
+        assert list(trace.y) == frame[trace.name].tolist()
+    assert "projection at 10,239 tokens" in figure.layout.meta["alt"]
+
+
+def test_cache_by_layer_leaves_full_windows_out_of_a_logarithmic_axis():
+    frame = cache_by_layer([planner.load("gemma-3-12b")], 100_000)
+    (linear,) = figures.cache_by_layer(frame).data
+    (log,) = figures.cache_by_layer(frame, log=True).data
+    assert list(linear.y) == frame["cache_bytes_per_token"].tolist()
+    assert list(log.y) == [size or None for size in linear.y]
+    assert set(linear.y) == {0, 8192}
+
+
+@pytest.mark.parametrize("name", ["<b>x</b>", "<a href='javascript:alert(1)'>x</a>", "x\ny"])
+def test_a_name_is_text(name):
+    frame = FRAME.assign(name=[name] * len(FRAME)).drop_duplicates("context")
+    figure = figures.cache_over_context(frame)
+    for text in (*texts(figure), *(trace.name for trace in figure.data)):
+        assert "<b>x" not in text
+        assert "<a" not in text
+        assert "\n" not in text
+
+
+def test_labels_at_the_ends_of_lines_do_not_meet():
+    drawing = Drawing("t", "x", "y", True, True)
+    drawing.tokens_axis([1, 1000])
+    drawing.bytes_axis([1, 1e9], True)
+    heights = [1e3, 1.01e3, 1.02e3, 5e8]
+    low, high = drawing.axes["y"]["range"]
+    pixels = (HEIGHT - MARGIN["t"] - MARGIN["b"]) / (high - low)
+    placed = sorted(math.log10(y) * pixels + up for y, up in zip(heights, drawing.apart(heights), strict=True))
+    assert all(b - a >= 15 - 1e-9 for a, b in itertools.pairwise(placed))
+
+
+@pytest.mark.parametrize("values", [[1], [5, 5], [1, 1e18], [0, 0], [math.nan, 3]])
+@pytest.mark.parametrize("log", [True, False])
+def test_axes_of_any_values(values, log):
+    drawing = Drawing("t", "x", "y", log, log)
+    drawing.bytes_axis(values, True)
+    drawing.flops_axis(values)
+    drawing.tokens_axis(values)
+    assert all(low < high for low, high in (axis["range"] for axis in drawing.axes.values()))
+    assert all(len(axis["tickvals"]) <= 12 for axis in drawing.axes.values())
+
+
+def test_ticks_are_round_in_the_unit_that_is_shown():
+    drawing = Drawing("t", "x", "y", True, False)
+    drawing.bytes_axis([0, 3 * 2**30], True)
+    assert drawing.axes["y"]["ticktext"] == ["0 B", "1 GiB", "2 GiB", "3 GiB"]
+    drawing.bytes_axis([0, 3e9], False)
+    assert drawing.axes["y"]["ticktext"] == ["0 B", "1 GB", "2 GB", "3 GB"]
+
+
+def test_a_page_needs_nothing_else():
+    page = figures.to_html(figures.cache_over_context(FRAME))
+    assert "<script src=" not in page
+    assert "Cache over context" in page
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("page", ["#ffffff", "#11161d"])
+def test_colours_stand_out_on_both_pages(style, page):
+    def light(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    bright, dark = sorted((light(style[0]), light(page)), reverse=True)
+    assert (bright + 0.05) / (dark + 0.05) >= 3  # WCAG 2.1, 1.4.11: graphical objects

@@ -1,0 +1,186 @@
+"""The workbook, its inputs changed and computed anew by LibreOffice, says what Python says of the changed inputs."""
+
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import planner
+from planner import cost, speed
+from planner.memory import fit
+from planner.plan import make_plan
+from planner.summary import Load, crossover, summary
+from planner.workbook import read_workbook, write_workbook
+from planner.workbook.subject import subject
+from tests.office.office import Office, change, errors, values
+
+MODELS = {
+    "dense": "llama-3.1-8b llama-3.1-70b llama-2-7b llama-3.2-1b qwen2.5-7b qwen2.5-72b phi-4 mistral-7b-v0.3 gpt2 "
+    "gpt-j-6b bloom-7b1 opt-6.7b pythia-6.9b falcon-7b falcon-40b mpt-7b command-r olmo-2-7b mha gqa-8 mqa",
+    "window": "mistral-7b-v0.1 gemma-2-9b gemma-3-12b gemma-3n-e2b gpt-oss-20b llama-4-scout command-a",
+    "latent": "mla deepseek-v2-lite deepseek-v3 deepseek-v3.2 kimi-k2 minicpm3-4b deepseek-v4-flash",
+    "experts": "mixtral-8x7b olmoe-1b-7b dbrx granite-3.1-1b-a400m glm-4.5-air",
+    "hybrid": "jamba-v0.1 bamba-9b falcon-h1-7b mamba-130m nemotron-h-56b lfm2-1.2b minimax-text-01",
+}
+LOADS = ((1, 1), (700, 3), (1000, 17), (1800, 2), (2000, 64))
+NEW_LOADS = ((3, 2), (129, 1), (1024, 5), (1537, 8), (2047, 1000))
+FIGURES = (
+    "parameters active_parameters weight_bytes cache_bytes_per_token cache_fixed_bytes cache_bytes "
+    "prefill_flops decode_flops"
+).split()
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Office:
+    return Office(tmp_path_factory.mktemp("office"))
+
+
+def same(found: object, expected: float) -> bool:
+    """Equal to 1e-12 of the larger operand, and exactly where both are whole numbers that a float holds."""
+    if not isinstance(found, (int, float)):
+        return False
+    whole = float(expected).is_integer() and abs(expected) < 2**53
+    return found == expected if whole else abs(found - expected) <= 1e-12 * max(abs(found), abs(expected))
+
+
+def test_scenarios_of_many_models_follow_their_inputs(office: Office, tmp_path: Path) -> None:
+    models = " ".join(MODELS.values()).split()
+    assert len(models) >= 40
+    cases = [(name, *load) for name in models for load in LOADS]
+    write_workbook(pd.DataFrame(cases, columns=["model", "context", "batch"]), tmp_path / "many.xlsx")
+
+    edits: dict[str, dict[str, int]] = {}
+    cells: dict[object, object] = {}
+    for name in models[::2]:  # half of the models are made wider, longer and given more layers of each kind
+        model, more = planner.load(name), {"vocab_size": 64, "d_ff": 256, "window": 32, "count": 2}
+        for field in subject(model).fields:
+            leaf = field.path.rpartition(".")[2]
+            if leaf in more and not (leaf == "count" and model.pattern is not None):
+                edits.setdefault(name, {}).update(field.changes(field.value + more[leaf]))
+                cells[field.name] = field.value + more[leaf]
+    rows = []
+    formats = (("bf16", "bf16"), ("fp8", "fp8"), ("awq-g128", "q8_0"), ("q8_0", "bf16"), ("bf16", "fp8-token-head"))
+    for number, (name, _, _) in enumerate(cases):
+        (context, batch), (weights, kv) = NEW_LOADS[number % 5], formats[number % 5]
+        if planner.load(name).embedding.learned_positions:
+            context = min(context, planner.load(name).embedding.learned_positions)
+        rows.append((name, weights, kv, context, batch))
+        for column, value in zip("BCDE", (weights, kv, context, batch), strict=True):
+            cells[("Scenarios", f"{column}{number + 6}")] = value
+    change(tmp_path / "many.xlsx", tmp_path / "changed.xlsx", cells)
+    (computed,) = office.convert([tmp_path / "changed.xlsx"], tmp_path / "out")
+    sheets = values(computed)
+    assert errors(sheets) == []
+
+    table = sheets["Scenarios"][4:]
+    at = {head: column for column, head in enumerate(table[0])}
+    wrong = []
+    for found, (name, weights, kv, context, batch) in zip(table[1:], rows, strict=False):
+        model = planner.edit(planner.load(name), edits.get(name, {}))
+        load = Load(context=context, batch=batch, weights=weights, kv=kv)
+        expected = summary(model, load)
+        if not edits.get(
+            name
+        ):  # where a shape decides on another format, the format is that of the contract as written
+            assert found[at["weight_bytes"]] == expected["weight_bytes"]
+        wrong += [
+            (name, figure, found[at[figure]], expected[figure])
+            for figure in FIGURES
+            if not same(found[at[figure]], expected[figure])
+        ]
+        point = crossover(model, load, expected["weight_bytes"])
+        absent = [text for held, text in point.absent(expected["weight_bytes"] / batch) if held]
+        assert (found[at["crossover_note"]] or "") == (absent[0] if absent else "")
+        if not absent and not same(found[at["crossover_tokens"]], float(point.tokens)):
+            wrong.append((name, "crossover_tokens", found[at["crossover_tokens"]], float(point.tokens)))
+    assert wrong == []
+
+
+PLANS = {
+    "dense": ("llama-3.1-8b", {"accelerator": "h100-sxm", "context": 8192, "sequences": 16}),
+    "window": ("gemma-3-12b", {"accelerator": "h100-sxm", "isl": 3000, "osl": 100, "sequences": 8}),
+    "latent": ("deepseek-v3", {"accelerator": "h200-sxm", "count": 8, "weights": "fp8", "sequences": 32}),
+    "experts": ("mixtral-8x7b", {"accelerator": "h100-sxm", "count": 2, "context": 4096, "sequences": 4}),
+    "hybrid": ("jamba-v0.1", {"accelerator": "h100-sxm", "count": 4, "context": 65536, "sequences": 4}),
+    "stages": ("llama-3.1-70b", {"accelerator": "h100-sxm", "tp": 4, "pp": 2, "sequences": 24}),
+    "unpriced": ("phi-4", {"accelerator": "h100-pcie", "sequences": 2}),
+    "bought": (
+        "qwen2.5-7b",
+        {"accelerator": "l40s", "purchase_usd": 9000.0, "amortisation_years": 4.0, "usd_per_kwh": 0.2, "sequences": 3},
+    ),
+}
+CHANGES = {
+    "sequences": 12,
+    "osl": 77,
+    "compute_fraction": 0.55,
+    "memory_fraction": 0.85,
+    "utilisation": 0.4,
+    "seconds_per_layer": 3e-5,
+}
+
+
+def test_results_follow_their_inputs(office: Office, tmp_path: Path) -> None:
+    paths = []
+    for name, (model, keywords) in PLANS.items():
+        plan = make_plan(model, **keywords)
+        write_workbook(plan, tmp_path / f"{name}_written.xlsx")
+        cells: dict[object, object] = dict(CHANGES)
+        d_ff = next(field for field in subject(plan.model).fields if field.path.endswith("d_ff"))
+        cells[d_ff.name] = d_ff.value + 1024
+        if name == "dense":
+            cells |= {"accelerator": "b200", "usd_per_hour": 3.25}
+        if name == "unpriced":
+            cells |= {"usd_per_hour": 1.75}
+        paths.append(tmp_path / f"{name}.xlsx")
+        change(tmp_path / f"{name}_written.xlsx", paths[-1], cells)
+    for name, path, computed in zip(PLANS, paths, office.convert(paths, tmp_path / "out"), strict=True):
+        sheets = values(computed)
+        assert errors(sheets) == []
+        plan = read_workbook(path)
+        assert plan.sequences == 12
+        assert plan.model != make_plan(*PLANS[name][:1]).model
+        found: dict[str, list[list[object]]] = {}
+        for row in sheets["Results"]:
+            found.setdefault(str(row[0]), []).append(row)
+        answer, times, money = fit(plan), speed.estimate(plan), cost.cost(plan)
+        for term in {rung.term for rung in answer.ladder}:
+            stated = [rung.bytes for rung in answer.ladder if rung.term == term]
+            assert [row[1] for row in found[term]] == stated, (name, term)
+        assert found["verdict"][0][1] == answer.verdict
+        for figure in speed.UNITS:
+            (row,) = (row for row in found[figure] if row[3] is not None)
+            assert same(row[1], getattr(times, figure)), (name, figure)
+            assert same(row[3], getattr(times.floor, figure)), (name, figure)
+        for figure, value in money.figures.items():
+            if value is not None:
+                assert same(found[figure][-1][1], value), (name, figure)
+
+
+def test_a_workbook_that_another_program_saved_is_read(office: Office, tmp_path: Path) -> None:
+    model, keywords = PLANS["window"]
+    write_workbook(make_plan(model, **keywords), tmp_path / "plan.xlsx")
+    (saved,) = office.convert([tmp_path / "plan.xlsx"], tmp_path / "saved", to="xlsx:Calc MS Excel 2007 XML")
+    assert read_workbook(saved) == make_plan(model, **keywords)
+
+
+def test_a_wrong_cached_value_is_replaced_and_only_by_computing(office: Office, tmp_path: Path) -> None:
+    """Proof that the other tests see computed values and not those that were written beside the formulas."""
+    plan = make_plan("llama-3.1-8b", accelerator="h100-sxm")
+    write_workbook(plan, tmp_path / "right.xlsx")
+    right, planted = str(fit(plan).needed_bytes), 0
+    with zipfile.ZipFile(tmp_path / "right.xlsx") as old, zipfile.ZipFile(tmp_path / "wrong.xlsx", "w") as new:
+        for name in old.namelist():
+            text = old.read(name)
+            planted += text.count(f"<v>{right}</v>".encode())
+            new.writestr(name, text.replace(f"<v>{right}</v>".encode(), b"<v>4711</v>"))
+    assert planted == 1
+    (computed,) = office.convert([tmp_path / "wrong.xlsx"], tmp_path / "always")
+    assert 4711 not in _all(computed)
+    assert int(right) in _all(computed)
+    (kept,) = Office(tmp_path, mode=1).convert([tmp_path / "wrong.xlsx"], tmp_path / "never")
+    assert 4711 in _all(kept)
+
+
+def _all(path: Path) -> set[object]:
+    return {cell for rows in values(path).values() for row in rows for cell in row}
