@@ -9,8 +9,9 @@ import streamlit as st
 
 from planner.app import controls, state, words
 from planner.app.state import CHOICES, DEFAULTS, Decoder
+from planner.assumptions import Assumption, assumptions
 from planner.errors import InputError, PlannerError
-from planner.plan import Assumption, Plan, assumptions, make_plan
+from planner.plan import Plan, make_plan
 from planner.plan_fields import parse_field
 from planner.units import show
 

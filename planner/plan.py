@@ -8,15 +8,12 @@ beside every answer.
 from __future__ import annotations
 
 import heapq
-import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from importlib.resources import files
 from typing import Any, Literal, get_args
 
-from planner.arithmetic import is_column, is_symbolic
+from planner.arithmetic import is_symbolic
+from planner.assumptions import assumption_rule, assumptions
 from planner.catalogue import Accelerator, accelerator
 from planner.contract import Architecture
 from planner.errors import ContractError, UnknownName, UsageError
@@ -28,43 +25,6 @@ from planner.storage import cache_format, weight_format
 MOST_ACCELERATORS = 1_000_000  # of one plan; more are a slip of the keyboard
 
 Engine = Literal["none", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
-
-
-@dataclass(frozen=True, slots=True)
-class Assumption:
-    """A default that stands until the user says something else."""
-
-    name: str
-    value: Any
-    unit: str
-    meaning: str
-    source: str
-    engines: Mapping[str, Any] = field(default_factory=dict)
-    formats: Mapping[str, Any] = field(default_factory=dict)
-    moe: Any = None
-
-    def at(self, engine: str, moe: bool, compute: str | None = None) -> Any:
-        """The value for an engine, for a decoder with routed experts or without, and for a compute format."""
-        if engine in self.engines:
-            return self.engines[engine]
-        if compute is not None and compute in self.formats:
-            return self.formats[compute]
-        return self.moe if moe and self.moe is not None else self.value
-
-
-@cache
-def assumptions() -> dict[str, Assumption]:
-    """Every assumption by name."""
-    table = tomllib.loads(files("planner.presets").joinpath("assumptions.toml").read_text("utf-8"))
-    return {name: Assumption(name=name, **entry) for name, entry in table.items()}
-
-
-def assumption_rule(name: str, value: Any) -> tuple[Any, str]:
-    """Where the value of an assumption, a number or a column, may stand, and what it must be."""
-    number = is_column(value) or (isinstance(value, (int, float)) and not isinstance(value, bool))
-    if name.endswith("_fraction") or name == "utilisation":
-        return number and (value > 0) & (value <= 1), "a share above 0 and up to 1"
-    return number and (value >= 0) & (value < math.inf), "a finite number, 0 or more"
 
 
 @spec

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from planner.assumptions import assumptions
 from planner.errors import InputError
-from planner.plan import PARTS, assumptions
+from planner.plan import PARTS
 from planner.spec import field_types, shown
 from planner.units import parse_bytes, parse_count, parse_quantity
 

@@ -17,9 +17,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from planner.assumptions import assumptions
 from planner.errors import InputError, PlannerError
 from planner.loading import from_table, parse_toml, to_table, write_toml
-from planner.plan import PARTS, Plan, assumptions, make_plan
+from planner.plan import PARTS, Plan, make_plan
 from planner.sources import presets
 from planner.spec import field_names
 

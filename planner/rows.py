@@ -19,6 +19,7 @@ import pandas as pd
 
 from planner import accounts, cost
 from planner.arithmetic import maximum, word
+from planner.assumptions import assumption_rule, assumptions
 from planner.cases import Cases, Check, Group, Texts, refuse
 from planner.columns import compile_columns
 from planner.errors import PlannerError, UsageError
@@ -31,8 +32,6 @@ from planner.plan import (
     Prices,
     Rule,
     as_plan,
-    assumption_rule,
-    assumptions,
     fields_of_a_plan,
     load_rules,
     make_plan,

@@ -5,9 +5,10 @@ import math
 import pytest
 
 import planner
+from planner.assumptions import assumptions
 from planner.errors import InputError, PlannerError, UsageError
 from planner.parallel import Layout
-from planner.plan import Workload, as_plan, assumptions, fields_of_a_plan, make_plan
+from planner.plan import Workload, as_plan, fields_of_a_plan, make_plan
 from planner.plan_file import parse_plan, plan_to_toml, read_plan
 
 

@@ -6,12 +6,10 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from planner import catalogue, figures, sizing
-from planner.app import money, plans, show, state, words
-from planner.app.state import Decoder
+from planner import figures
+from planner.app import money, plans, ranking, show, state, words
 from planner.capacity import headroom_bytes, maximum_positions
 from planner.cost import cost
-from planner.figures.cost import layout_of
 from planner.memory import Fit, fit
 from planner.plan import Plan
 from planner.plan_file import plan_to_toml
@@ -41,8 +39,6 @@ TIMES = {
 """Figure of `planner.speed.Estimate` -> its name on the page, unit, and formula in words."""
 
 PRICES = ("usd_per_mtok_input", "usd_per_mtok_output", "usd_per_mtok_blended", "fleet_usd_per_month")
-SHOWN = 10  # layouts of the ranked table that are seen at once
-MOST_REJECTED = 60  # and of those that are rejected; the download has all
 
 
 def draw() -> None:
@@ -65,7 +61,7 @@ def draw() -> None:
         if priced is not None:
             if times is not None:
                 state.attempt(_cost, priced, times)
-            frame = state.attempt(_layouts, decoder, priced, drawn)
+            frame = state.attempt(ranking.draw, decoder, priced, drawn)
     if answer is not None:
         show.downloads(answer.to_frame() if frame is None else frame, "size", drawn, timed or plan)
         st.download_button(
@@ -99,7 +95,7 @@ def _memory(plan: Plan, drawn: dict[str, go.Figure], binary: bool) -> Fit:
     with st.expander("Every term, exactly"):
         rows = [
             [f"{row['term']}\n{row['kind']}, {row['provenance']}", row["formula"], show_exact(row["bytes"])]
-            for _, row in rungs.iterrows()
+            for row in rungs.to_dict("records")
         ]
         show.table("terms of the rank", ["term", "how", "bytes"], rows, text=2)
     _assumptions(plan, words.MEMORY)
@@ -207,7 +203,7 @@ def _speed(plan: Plan, fits: bool, drawn: dict[str, go.Figure]) -> Estimate:
                 shown(row["seconds"], "s"),
                 row["binding"],
             ]
-            for _, row in products.iterrows()
+            for row in products.to_dict("records")
         ]
         show.table("products", ["product", "work", "traffic", "FLOP/B", "time", "binds"], rows)
     plans.assumed_badge({name: value for name, value in answer.assumed.items() if name in words.TIMES})
@@ -224,7 +220,12 @@ def _spent(answer: Estimate, phase: str, name: str) -> dict[str, float]:
 def _addends(answer: Estimate, products: pd.DataFrame, name: str) -> None:
     phase = "prefill" if name == "ttft_s" else "decode"
     spent = _spent(answer, phase, name)
-    parts = products[products["phase"] == phase].groupby("component", sort=False)["seconds"].sum().to_dict()
+    parts: dict[str, float] = {}
+    for each, component, seconds in zip(
+        *(products[column] for column in ("phase", "component", "seconds")), strict=True
+    ):
+        if each == phase:
+            parts[component] = parts.get(component, 0.0) + seconds
     parts |= {"collectives": spent["link"], "fixed time of the layers": spent["fixed time"]}
     parts |= {"waiting for a slower stage": spent["waiting"]} if spent["waiting"] else {}
     rows = [[what.replace("_", " "), shown(seconds, "s")] for what, seconds in parts.items()]
@@ -258,72 +259,3 @@ def _cost(plan: Plan, times: Estimate) -> None:
     hour = f"{money.usd(answer.hour.usd)} for an accelerator-hour ({answer.hour.provenance}: {answer.hour.source})"
     st.caption(state.plain(f"{hour}; the Cost page has the rest."))
     plans.assumed_badge({name: value for name, value in answer.assumed.items() if name not in words.TIMES})
-
-
-def _layouts(decoder: Decoder, plan: Plan, drawn: dict[str, go.Figure]) -> pd.DataFrame:
-    st.subheader("Layouts, ranked")
-    choices = [name for name in catalogue.names() if name != plan.device.name]
-    others = dict.fromkeys(name for name in st.session_state["others"].split(",") if name in choices)
-    st.session_state["beside"] = list(others)[: words.MOST_OTHERS]
-
-    def choose() -> None:
-        st.session_state["others"] = ",".join(st.session_state["beside"])
-
-    label = f"Beside {plan.device.name}, try (at most {words.MOST_OTHERS})"
-    st.multiselect(label, choices, key="beside", max_selections=words.MOST_OTHERS, on_change=choose)
-    tried = (plan.device.name, *st.session_state["beside"])
-    frame = _ranked(plan, _said(decoder, plan), tried)
-    carried = frame[frame["rank"].notna()]
-    if carried.empty:
-        st.info("None of these layouts can be ranked; the table below says why.", icon=":material/info:")
-    else:
-        st.markdown(f"Each is as many replicas as {plan.sequences:,} sequences need; the cheapest per token first.")
-        _ranking(carried.head(SHOWN), plan)
-        if len(carried) > SHOWN:
-            with st.expander(f"{len(carried) - SHOWN} more that carry the load"):
-                _ranking(carried.iloc[SHOWN:], plan, "more layouts")
-        drawn["pareto"] = figures.pareto(carried, sizing.undominated(carried).tolist())
-        st.markdown("**Speed against price**")
-        show.figure(drawn["pareto"], "pareto")
-        st.caption("Joined, with their ranks: no other layout is both faster for a user and cheaper. Pale: another is.")
-    rejected = frame[frame["rank"].isna()]
-    if len(rejected):
-        with st.expander(f"{len(rejected)} rejected, each with its reason", expanded=carried.empty):
-            rows = [[layout_of(row), row["reason"]] for _, row in rejected.head(MOST_REJECTED).iterrows()]
-            show.table("rejected layouts", ["layout", "reason"], rows, text=2)
-            if len(rejected) > MOST_REJECTED:
-                st.caption(f"{len(rejected) - MOST_REJECTED} more stand in the table that can be downloaded.")
-    return frame
-
-
-@st.cache_data(max_entries=32, show_spinner="Trying every layout …")
-def _ranked(_plan: Plan, said: tuple[str, ...], accelerators: tuple[str, ...]) -> pd.DataFrame:
-    """The ranking of a plan, whose place in the cache is what was said in words."""
-    return sizing.size(_plan, accelerators=accelerators)
-
-
-def _said(decoder: Decoder, plan: Plan) -> tuple[str, ...]:
-    """All that a ranking depends on beside the accelerators: the layout is what it finds."""
-    parts = (plan.weights, plan.kv, plan.engine, plan.workload, plan.prices, sorted(plan.overrides.items()))
-    return decoder.token, st.session_state["count"], *map(repr, parts)
-
-
-def _ranking(frame: pd.DataFrame, plan: Plan, caption: str = "ranked layouts") -> None:
-    own = (plan.device.name, *(getattr(plan.layout, name) for name in words.LAYOUT))
-    rows, marked = [], []
-    for number, (_, row) in enumerate(frame.iterrows()):
-        here = own == (row["accelerator"], *(row[name] for name in words.LAYOUT))
-        marked += [number] if here else []
-        rows.append(
-            [
-                f"{row['rank']}. {layout_of(row)}\n{row['verdict']}{'; the plan above' if here else ''}",
-                money.usd(row["usd_per_mtok_blended"]),
-                money.usd(row["fleet_usd_per_hour"], "USD/h"),
-                shown(row["ttft_s"], "s"),
-                f"{row['output_tok_s_per_user']:,.1f}",
-                f"{row['output_tok_s']:,.0f}",
-                "any" if pd.isna(row["most_sequences"]) else f"{row['most_sequences']:,.0f}",
-            ]
-        )
-    headings = ["layout", "a million tokens", "fleet", "first token", "token/s of a user", "token/s in all"]
-    show.table(caption, [*headings, "sequences of a replica"], rows, marked=marked)

@@ -106,7 +106,8 @@ OPTIONS = {
 
 def plan_of(args: argparse.Namespace) -> Plan:
     """The plan that the options and the plan file say."""
-    from planner.plan import assumptions, make_plan
+    from planner.assumptions import assumptions
+    from planner.plan import make_plan
     from planner.plan_fields import parse_field
     from planner.plan_file import read_plan
 

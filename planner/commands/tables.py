@@ -135,7 +135,7 @@ def _whole(column: Any) -> Any:
 
 def _assumed(cases: DataFrame) -> dict[str, Any]:
     """What no column says and was taken for granted."""
-    from planner.plan import assumptions
+    from planner.assumptions import assumptions
 
     assumed: dict[str, Any] = {}
     for name, known in assumptions().items():

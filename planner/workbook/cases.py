@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from planner.assumptions import assumptions
 from planner.contract import Architecture
 from planner.editing import edit, resolve
 from planner.errors import InputError, UsageError
-from planner.plan import Plan, assumptions, fields_of_a_plan, make_plan
+from planner.plan import Plan, fields_of_a_plan, make_plan
 from planner.scenarios import LOAD_AXES
 from planner.sources import load
 from planner.summary import UNITS, Load, summary

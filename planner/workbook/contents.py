@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ from planner.contract import Architecture
 from planner.errors import UsageError
 from planner.plan import Plan, make_plan
 from planner.sources import load
+from planner.storage import cache_format, weight_format
 from planner.summary import Load
 from planner.workbook.cases import Case, of_frame
 from planner.workbook.condensed import Condensed, Slots, condense
@@ -47,15 +49,15 @@ class Contents:
 
     @cached_property
     def weights(self) -> list[str]:
-        """Weight formats to choose from."""
+        """Weight formats to choose from, the plan's first."""
         own = [s.architecture.weights for s in self.subjects] + [case.weights for case in self.cases]
-        return list(dict.fromkeys([self.plan.weights, *own, *WEIGHTS]))
+        return list(dict.fromkeys(weight_format(name).name for name in [self.plan.weights, *own, *WEIGHTS]))
 
     @cached_property
     def kv(self) -> list[str]:
-        """Cache formats to choose from."""
+        """Cache formats to choose from, the plan's first."""
         own = [s.architecture.kv for s in self.subjects] + [case.kv for case in self.cases]
-        return list(dict.fromkeys([self.plan.kv, *own, *KV]))
+        return list(dict.fromkeys(cache_format(name).name for name in [self.plan.kv, *own, *KV]))
 
 
 def contents(what: Any) -> Contents:
@@ -67,7 +69,7 @@ def contents(what: Any) -> Contents:
     if first is None:
         raise UsageError("name at least one model")
     plan = first if isinstance(first, Plan) else make_plan(first)
-    models = _distinct([plan.model, *map(load, others)])
+    models = [plan.model, *map(load, others)]
     cases = [
         Case(model.name, plan.weights if model is plan.model else model.weights, _kv(plan, model), numbers)
         for model in models
@@ -86,15 +88,16 @@ def _default_loads(plan: Plan, model: Architecture) -> list[dict[str, int]]:
     return [{"context": length, "batch": plan.sequences} for length in lengths]
 
 
-def _distinct(models: Sequence[Architecture]) -> list[Architecture]:
-    names = [model.name for model in models]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"{name} is given {names.count(name)} times; a workbook has a row for each model")
-    return list(models)
+def _check_names(models: Sequence[Architecture]) -> None:
+    names = Counter(model.name.casefold() for model in models)  # a spreadsheet does not tell capitals apart
+    for model in models:
+        if names[model.name.casefold()] > 1:
+            times = names[model.name.casefold()]
+            raise UsageError(f"{model.name} is given {times} times; a workbook has a row for each model")
 
 
 def _contents(plan: Plan, models: Sequence[Architecture], cases: Sequence[Case], axes: tuple[str, ...]) -> Contents:
+    _check_names(models)
     live = live_plan(plan)
     subjects: list[Subject] = []
     for model in models:
@@ -103,4 +106,5 @@ def _contents(plan: Plan, models: Sequence[Architecture], cases: Sequence[Case],
         subjects.append(live.subject if model is plan.model else subject(model, prefix=prefix))
     slots = Slots()
     condensed = tuple(condense(one, slots) for one in subjects)
-    return Contents(plan, live, tuple(subjects), condensed, slots, tuple(cases), axes)
+    spelled = (replace(case, weights=weight_format(case.weights).name, kv=cache_format(case.kv).name) for case in cases)
+    return Contents(plan, live, tuple(subjects), condensed, slots, tuple(spelled), axes)

@@ -10,6 +10,7 @@ from planner.arithmetic import Value, evaluate, word
 from planner.formula import Formula, formulas
 from planner.notation import excel
 from planner.quantities import quantity
+from planner.storage import cache_format, weight_format
 from planner.workbook.book import Book, Sheet
 from planner.workbook.condensed import cache_curve
 from planner.workbook.contents import Contents
@@ -152,6 +153,7 @@ def _point(sheet: Sheet, made: Contents, at: int, row: int, context: int, tree: 
     """Cache and weights of a decoder, in its own formats, at the context of the row."""
     one = made.subjects[at]
     weights, kv = (made.plan.weights, made.plan.kv) if at == 0 else (one.architecture.weights, one.architecture.kv)
+    weights, kv = weight_format(weights).name, cache_format(kv).name
     kv_row = at * len(made.kv) + made.kv.index(kv) + 1
 
     def cell(name: str) -> str:

@@ -12,13 +12,14 @@ from typing import Any, cast
 
 from planner import catalogue, cost
 from planner.arithmetic import Value, evaluate, word
+from planner.assumptions import assumptions
 from planner.catalogue import Accelerator
 from planner.contract import Architecture
 from planner.errors import InputError, PlannerError
 from planner.ladder import rank_terms, reserved_terms
 from planner.parallel import Rank, ranks
 from planner.phases import Timing, timings
-from planner.plan import Plan, Prices, assumptions
+from planner.plan import Plan, Prices
 from planner.storage import weight_format
 from planner.summary import Load, summary
 from planner.textbook.cost import owned_usd_per_hour

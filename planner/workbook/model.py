@@ -33,13 +33,13 @@ def write(book: Book, made: Contents) -> None:
     row = _subtotals(sheet, made, 3)
     row = _tensors(sheet, made, row + 1)
     row = _products(sheet, made, row + 1)
-    _cache(sheet, made, row + 1)
+    row = _cache(sheet, made, row + 1)
     sheet.made.freeze_panes(3, 3)
-    sheet.made.print_area(0, 0, row + 200, FIRST_FORMAT)
+    sheet.made.print_area(0, 0, row, FIRST_FORMAT)
 
 
 def _subtotals(sheet: Sheet, made: Contents, row: int) -> int:
-    columns = ("parameters", "active_parameters", made.plan.weights)
+    columns = ("parameters", "active_parameters", made.weights[0])
     sheet.section(row, "Parameters by role", FIRST_FORMAT + 1)
     sheet.heads(row + 1, ["no", "model", "role", "", "", "", "", *columns], right=columns)
     row += 2

@@ -144,7 +144,11 @@ def _row(sheet: Sheet, table: Table, row: int, case: Case | None, formulas: Mapp
 def _formulas(table: Table) -> Iterator[tuple[str, str]]:
     """Column -> its formula, the same in all rows."""
     at = reference
-    yield "model_row", f'=IF({at("model")}="",0,IFERROR(MATCH({at("model")},Models[model],0),0))'
+    model = at("model")
+    if any(sign in one.name for one in table.made.subjects for sign in "~*?"):
+        for sign in "~*?":  # which stand for other texts in a search
+            model = f'SUBSTITUTE({model},"{sign}","~{sign}")'
+    yield "model_row", f'=IF({at("model")}="",0,IFERROR(MATCH({model},Models[model],0),0))'
     yield "cache_row", f'=IFERROR(MATCH({at("model_row")}&"|"&{at("kv")},CacheBytes[key],0),0)'
     formats = f"WeightBytes[[#Headers],[{table.made.weights[0]}]:[{table.made.weights[-1]}]]"
     yield "weights_column", f"=IFERROR(MATCH({at('weights')},{formats},0),0)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 from planner import __version__
-from planner.plan import assumptions
+from planner.assumptions import assumptions
 from planner.plan_file import plan_to_toml
 from planner.workbook.book import Book
 from planner.workbook.contents import Contents

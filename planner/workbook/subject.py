@@ -106,26 +106,13 @@ def subject(
             attempt(live)
         return live
 
-    kept = recordable(candidates, recorded)
+    kept = _recordable(candidates, recorded)
     used = {name for part in recorded(kept).parts() for name in words_of(part)}
     if architecture.stated_parameters is not None:
         used |= {field.name for field in kept if field.paths == ("stated_parameters",)}
     fixed = [field for field in candidates if field not in kept]
     kept = [field for field in kept if field.name in used]
     return Subject(architecture, recorded(kept), tuple(kept), tuple(fixed))
-
-
-def recordable(candidates: list[Any], attempt: Callable[[Iterable[Any]], Any]) -> list[Any]:
-    """Those of the candidates that an attempt takes; where it does not take all, those that it takes alone."""
-
-    def works(chosen: Iterable[Any]) -> bool:
-        try:
-            attempt(chosen)
-        except (TypeError, PlannerError):
-            return False
-        return True
-
-    return candidates if works(candidates) else [one for one in candidates if works([one])]
 
 
 def words_of(item: Any) -> Iterator[str]:
@@ -148,6 +135,25 @@ def slug(text: str) -> str:
     """
     plain = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:LONGEST]
     return plain if plain[:1].isalpha() else f"m{plain}"
+
+
+def _recordable(candidates: list[Field], attempt: Callable[[list[Field]], Any]) -> list[Field]:
+    """As many of the candidates as an attempt takes together, in their order."""
+
+    def works(chosen: list[Field]) -> bool:
+        try:
+            attempt(chosen)
+        except (TypeError, PlannerError):
+            return False
+        return True
+
+    if works(candidates):
+        return candidates
+    kept: list[Field] = []
+    for one in candidates:
+        if works([*kept, one]):
+            kept.append(one)
+    return kept
 
 
 def _candidates(architecture: Architecture, prefix: str) -> Iterator[Field]:
