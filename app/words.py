@@ -17,6 +17,7 @@ API = {"input": "api_input", "cached_input": "api_cached_input", "output": "api_
 
 ANY = "any"
 AUTO = "auto"
+FULLEST = "fullest"
 MOST_OTHERS = 6
 
 DEFAULTS = {
@@ -27,6 +28,7 @@ DEFAULTS = {
     "osl": "",
     "cached": "0",
     "utilisation": "100",
+    "stage": FULLEST,
     "others": "",
     "pay": "rent",
     "basis": "on_demand",

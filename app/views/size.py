@@ -54,7 +54,7 @@ def draw() -> None:
     answer = state.attempt(_memory, plan, drawn, binary)
     st.subheader("Speed")
     _assumptions(plan, words.TIMES)
-    timed, frame = state.attempt(plans.timed, plan), None
+    timed, priced, frame = state.attempt(plans.timed, plan), None, None
     if timed is not None:
         times = None if answer is None else state.attempt(_speed, timed, answer.fits, drawn)
         priced = state.attempt(plans.priced, timed)
@@ -63,10 +63,10 @@ def draw() -> None:
                 state.attempt(_cost, priced, times)
             frame = state.attempt(ranking.draw, decoder, priced, drawn)
     if answer is not None:
-        show.downloads(answer.to_frame() if frame is None else frame, "size", drawn, timed or plan)
+        show.downloads(answer.to_frame() if frame is None else frame, "size", drawn, priced or plan)
         st.download_button(
             "Plan as TOML",
-            lambda: plan_to_toml(plan),
+            lambda: plan_to_toml(priced or plan),
             "plan.toml",
             "application/toml",
             on_click="ignore",
@@ -80,16 +80,7 @@ def _memory(plan: Plan, drawn: dict[str, go.Figure], binary: bool) -> Fit:
     st.subheader("Memory")
     _room(answer, binary)
     frame = answer.to_frame()
-    ranks = list(dict.fromkeys(frame["rank"]))
-    rank = answer.rank
-    if len(ranks) > 1:
-        totals = frame[frame["kind"] == "needed"].groupby("rank", sort=False)["bytes"].sum()
-        texts = {name: f"{name}: {show.amount(total, 'B', binary)} needed" for name, total in totals.items()}
-        known = st.session_state.get("stage")
-        if known not in ranks:
-            st.session_state["stage"] = rank
-        rank = st.selectbox("Stage", ranks, key="stage", format_func=texts.__getitem__)
-    rungs = frame[frame["rank"] == rank]
+    rungs = frame[frame["rank"] == _stage(answer, frame, binary)]
     drawn["memory"] = figures.memory_waterfall(rungs, plan.device.memory_bytes, binary=binary)
     show.figure(drawn["memory"], "memory")
     with st.expander("Every term, exactly"):
@@ -101,6 +92,19 @@ def _memory(plan: Plan, drawn: dict[str, go.Figure], binary: bool) -> Fit:
     _assumptions(plan, words.MEMORY)
     plans.assumed_badge({**plans.assumed(), **answer.assumed})
     return answer
+
+
+def _stage(answer: Fit, frame: pd.DataFrame, binary: bool) -> str:
+    """The stage of a pipeline whose memory is shown, unless another is chosen the fullest."""
+    totals = frame[frame["kind"] == "needed"].groupby("rank", sort=False)["bytes"].sum()
+    if len(totals) == 1:
+        return answer.rank
+    texts = {str(n): f"{name}: {show.amount(size, 'B', binary)}" for n, (name, size) in enumerate(totals.items())}
+    texts = {words.FULLEST: f"the fullest, {answer.rank}", **texts}
+    if st.session_state["stage"] not in texts:
+        st.session_state["stage"] = words.FULLEST
+    chosen = st.selectbox("Stage", list(texts), key="stage", format_func=texts.__getitem__, persist_state="session")
+    return answer.rank if chosen == words.FULLEST else str(totals.index[int(chosen)])
 
 
 def _verdict(answer: Fit) -> None:

@@ -201,12 +201,13 @@ def test_each_stage_of_a_pipeline_has_its_memory():
     app = opened(**LINK, pp="8")
     answer = fit(plan(pp=8))
     frame = answer.to_frame()
-    assert widget(app.selectbox, "Stage").value == answer.rank
-    first = frame["rank"].iloc[0]
-    widget(app.selectbox, "Stage").set_value(first)
-    run(app)
-    drawn = {trace["name"]: trace["x"][0] for trace in chart(app, "memory")["data"]}
-    assert drawn["weights"] == frame[(frame["rank"] == first) & (frame["term"] == "weights")]["bytes"].iloc[0]
+    for choice, rank in (("fullest", answer.rank), ("0", frame["rank"].iloc[0]), ("7", frame["rank"].iloc[-1])):
+        enter(app, app.selectbox, "Stage", choice)
+        drawn = {trace["name"]: trace["x"][0] for trace in chart(app, "memory")["data"]}
+        rungs = frame[frame["rank"] == rank]
+        assert {term: drawn[term] for term in rungs["term"]} == dict(zip(rungs["term"], rungs["bytes"], strict=True))
+    assert app.query_params["stage"] == "7"
+    assert widget(opened(**LINK, pp="2", stage="7").selectbox, "Stage").value == "fullest"
 
 
 def test_what_does_not_fit_says_what_would_help():

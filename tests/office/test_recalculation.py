@@ -157,6 +157,23 @@ def test_results_follow_their_inputs(office: Office, tmp_path: Path) -> None:
                 assert same(found[figure][-1][1], value), (name, figure)
 
 
+def test_names_that_look_like_formulas_or_searches_find_their_own_row(office: Office, tmp_path: Path) -> None:
+    names = ("abc", "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", '"&A1&"', "a*", "a?c", "a~b", ">1", "<>2", "TRUE", "1")
+    small = planner.load("gpt2")
+    models = [
+        planner.edit(small, name=name, title=f"={name}", vocab_size=64 * (at + 1)) for at, name in enumerate(names)
+    ]
+    write_workbook(models, tmp_path / "names.xlsx")
+    (computed,) = office.convert([tmp_path / "names.xlsx"], tmp_path / "out")
+    sheets = values(computed)
+    assert errors(sheets) == []
+    table = sheets["Scenarios"][4:]
+    column = table[0].index("parameters")
+    expected = {model.name.strip(): planner.parameters(model) for model in models}
+    found = {str(row[0]).strip(): row[column] for row in table[1:] if row[0]}
+    assert found == expected
+
+
 def test_a_workbook_that_another_program_saved_is_read(office: Office, tmp_path: Path) -> None:
     model, keywords = PLANS["window"]
     write_workbook(make_plan(model, **keywords), tmp_path / "plan.xlsx")

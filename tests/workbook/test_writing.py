@@ -141,8 +141,15 @@ def test_two_models_of_one_name_are_told_apart_or_refused(tmp_path):
     alike = [planner.edit(planner.load("gpt2"), name=name) for name in ("gpt 2", "gpt-2")]
     write_workbook(alike, tmp_path / "alike.xlsx")
     assert {"gpt_2_n_heads", "gpt_2_2_n_heads"} <= set(openpyxl.load_workbook(tmp_path / "alike.xlsx").defined_names)
-    with pytest.raises(UsageError, match="mha is given 2 times; a workbook has a row for each model"):
-        write_workbook(["mha", "mha"], tmp_path / "twice.xlsx")
+    with pytest.raises(UsageError, match="is given 2 times; a workbook has a row for each model"):
+        write_workbook(["mha", planner.edit(planner.load("mqa"), name="MHA")], tmp_path / "twice.xlsx")
+
+
+def test_formats_may_be_spelled_in_other_ways(tmp_path):
+    write_workbook(make_plan("llama-3.1-8b", weights="BF16", kv="FP8"), tmp_path / "plan.xlsx")
+    sheet = openpyxl.load_workbook(tmp_path / "plan.xlsx", data_only=True)["Scenarios"]
+    assert [cell.value for cell in sheet[6]][1:3] == ["bf16", "fp8"]
+    assert planner.read_workbook(tmp_path / "plan.xlsx") == make_plan("llama-3.1-8b", weights="BF16", kv="FP8")
 
 
 def test_a_swept_frame_becomes_the_scenarios(tmp_path):
