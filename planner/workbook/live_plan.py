@@ -74,6 +74,8 @@ class Device:
 
     def compute_format(self, stored: str) -> str:
         """The stored format itself: its cell holds the rate of the format that the device multiplies it in."""
+        if stored not in self.peak_flops:
+            raise InputError(f"{self.name} has no published peak for tensors stored in {stored}")
         return stored
 
 
@@ -135,7 +137,12 @@ def live_plan(plan: Plan) -> LivePlan:
     bases = {f"flops_per_s_{slug(basis)}": basis for basis in _bases(plan)} if plan.accelerator else {}
     inputs = list(_inputs(plan))
     hour = _hour(plan)
-    known = {**({} if plan.accelerator is None else _figures(plan.accelerator, bases)), HOUR: hour}
+    try:
+        figures = {} if plan.accelerator is None else _figures(plan.accelerator, bases)
+    except InputError:  # memory can be answered all the same
+        bases = {}
+        figures = {} if plan.accelerator is None else _figures(plan.accelerator, bases)
+    known = {**figures, HOUR: hour}
     numbers = {entry.name: entry.value for entry in inputs if entry.value is not None}
 
     def record(model: Architecture) -> Answers:

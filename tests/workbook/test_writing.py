@@ -205,6 +205,16 @@ def test_an_unknown_price_is_unknown_and_not_nothing(tmp_path):
     assert rows["requests_per_month"] > 0
 
 
+@pytest.mark.parametrize(("accelerator", "count"), [("cerebras-wse-3", 1), ("l40s", 2)])
+def test_memory_is_answered_where_no_peak_or_link_is_known(tmp_path, accelerator, count):
+    plan = make_plan("llama-3.1-8b", accelerator=accelerator, tp=count)
+    write_workbook(plan, tmp_path / "plan.xlsx")
+    sheet = openpyxl.load_workbook(tmp_path / "plan.xlsx", data_only=True)["Results"]
+    assert sheet["B7"].value == fit(plan).headroom_bytes
+    assert sheet["B8"].value == "unknown"
+    assert planner.read_workbook(tmp_path / "plan.xlsx") == plan
+
+
 def test_the_summary_has_the_headroom_of_the_worst_rank(tmp_path):
     plan = make_plan("llama-3.1-70b", accelerator="h100-sxm", tp=4, pp=2, sequences=24)
     write_workbook(plan, tmp_path / "plan.xlsx")
