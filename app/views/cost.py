@@ -224,7 +224,7 @@ def _classes(answer: Cost) -> None:
 
 def _row(name: str, own: float | None, used: float, api: float | None) -> list[str]:
     idle = None if own is None else own / used
-    ratio = "n/a" if idle is None or not api else f"{idle / api:.3g}"
+    ratio = "n/a" if idle is None or not api else f"{idle / api:,.2f}"
     return [name, money.usd(own), money.usd(idle), money.usd(api), ratio]
 
 

@@ -57,7 +57,7 @@ def test_self_host_against_an_api_by_class_of_tokens():
     for kind in ("input", "cached_input", "output"):
         own, api = answer.figures[f"usd_per_mtok_{kind}"], answer.api.usd_per_mtok.get(kind)
         rate = answer.api.usd_per_mtok["input"] if api is None else api
-        expected = [usd(own), usd(own / 0.5), usd(rate), f"{own / 0.5 / rate:.3g}"]
+        expected = [usd(own), usd(own / 0.5), usd(rate), f"{own / 0.5 / rate:,.2f}"]
         assert rows[f"million {kind.replace('_', ' ')} tokens"] == expected
     assert rows["one request"][2] == usd(answer.api.usd_per_request)
     assert metric(app, "Idle, of the month") == usd(answer.idle_usd_per_month)
