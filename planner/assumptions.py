@@ -5,7 +5,6 @@ The values are data (`presets/assumptions.toml`); every answer shows those that 
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,10 @@ from importlib.resources import files
 from typing import Any
 
 from planner.arithmetic import is_column
+from planner.units import LARGEST
+
+LEAST = 1e-9
+"""What is smaller divides like 0: times and prices would be infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,5 +52,7 @@ def assumption_rule(name: str, value: Any) -> tuple[Any, str]:
     """Where the value of an assumption, a number or a column, may stand, and what it must be."""
     number = is_column(value) or (isinstance(value, (int, float)) and not isinstance(value, bool))
     if name.endswith("_fraction") or name == "utilisation":
-        return number and (value > 0) & (value <= 1), "a share above 0 and up to 1"
-    return number and (value >= 0) & (value < math.inf), "a finite number, 0 or more"
+        return number and (value >= LEAST) & (value <= 1), "a share above 0 and up to 1"
+    if assumptions()[name].unit in ("B", "s"):
+        return number and (value >= 0) & (value <= LARGEST), "a number from 0 to 10^30"
+    return number and (value >= LEAST) & (value <= LARGEST), "a number above 0 and up to 10^30"

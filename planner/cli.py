@@ -10,6 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from planner.commands import ablation, app, comparing, contracts, hardware, planning, sheets, tables
 from planner.commands.options import Commands, note
@@ -20,8 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no × still shows the rest
-    args = _parser().parse_args(argv)
     try:
+        args = _parser().parse_args(argv)
         status = args.command(args) or 0
         sys.stdout.flush()
         return status
@@ -38,10 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, as all others are."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; {self.prog} --help says what can be asked")
+
+
 def _parser() -> argparse.ArgumentParser:
     from planner import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="planner",
         description="Exact sizes, FLOPs and cache bytes of causal decoders, with their formulas.",
         allow_abbrev=False,

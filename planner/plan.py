@@ -24,6 +24,14 @@ from planner.storage import cache_format, weight_format
 
 MOST_ACCELERATORS = 1_000_000  # of one plan; more are a slip of the keyboard
 
+# Shares of a card to wafers, in USD and years: what lies outside is another unit, and would make figures of 0 or inf.
+PRICE_BOUNDS = {
+    "usd_per_hour": (1e-6, 1e6),
+    "purchase_usd": (1e-3, 1e9),
+    "amortisation_years": (1e-3, 1e3),
+    "usd_per_kwh": (1e-6, 1e3),
+}
+
 Engine = Literal["none", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
 
 
@@ -93,6 +101,13 @@ class Prices(Spec):
     purchase_usd: Scale | None = None
     amortisation_years: Scale | None = None
     usd_per_kwh: Scale | None = None
+
+    def rules(self) -> Any:
+        for name, (low, high) in PRICE_BOUNDS.items():
+            value = getattr(self, name)
+            sentence = f"{name} = {{{name}}} is not from {low:g} to {high:,.0f}; is it in USD, of one accelerator?"
+            yield value is None or value >= low, sentence
+            yield value is None or value <= high, sentence
 
 
 @spec

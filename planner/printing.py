@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,22 +35,56 @@ HEADINGS = {
     "decode_flops": "decode",
     "request_flops": "request",
     "cache_ratio": "cache, first\n: this",
+    "n_layers": "layers",
+    "d_model": "width",
+    "vocab_size": "vocabulary",
     "memory_bytes": "memory",
     "bandwidth_bytes_per_s": "bandwidth",
     "link_bytes_per_s": "link,\none way",
     "domain_size": "link\njoins",
     "power_w": "power",
-    "bf16_flops": "bf16",
-    "fp16_flops": "fp16",
-    "fp8_flops": "fp8",
-    "nvfp4_flops": "nvfp4",
-    "mxfp4_flops": "mxfp4",
+    "bf16_flops": "bf16\nFLOP/s",
+    "fp16_flops": "fp16\nFLOP/s",
+    "fp8_flops": "fp8\nFLOP/s",
+    "nvfp4_flops": "nvfp4\nFLOP/s",
+    "mxfp4_flops": "mxfp4\nFLOP/s",
+    "confidence": "grade",
+    "weights_bytes": "weights",
+    "kv_cache_bytes": "kv cache",
+    "needed_bytes": "needed",
+    "usable_bytes": "usable",
+    "headroom_bytes": "headroom",
+    "most_sequences": "sequences\nof a replica",
+    "longest_context": "longest\ncontext",
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "request_s": "request\ntakes",
+    "floor_ttft_s": "TTFT,\nfloor",
+    "floor_tpot_s": "TPOT,\nfloor",
+    "requests_per_s": "requests\na second",
+    "output_tok_s": "output\ntoken/s",
+    "output_tok_s_per_user": "token/s\nof a user",
+    "output_tok_s_per_accelerator": "token/s of an\naccelerator",
+    "total_tok_s": "in + out\ntoken/s",
+    "compute_s": "compute",
+    "memory_s": "memory",
+    "seconds": "takes",
+    "usd_per_accelerator_hour": "accelerator\nUSD/h",
+    "fleet_usd_per_hour": "fleet\nUSD/h",
+    "fleet_usd_per_month": "fleet\nUSD/month",
+    "usd_per_request": "USD per\nrequest",
+    "usd_per_mtok_input": "input\nUSD/Mtok",
+    "usd_per_mtok_output": "output\nUSD/Mtok",
+    "usd_per_mtok_blended": "blended\nUSD/Mtok",
     "usd_per_hour": "USD/h",
     "usd_per_mtok": "USD/Mtok",
     "token_class": "class",
     "above_tokens": "above\ntokens",
 }
 
+
+WIDEST = 56
+"""Characters of a line of text in a table; more of it goes on below."""
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
@@ -125,9 +162,21 @@ def as_text_cell(value: Any) -> Any:
 
 
 def _csv(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
-    texts = [name for name in frame.columns if not _is_number(frame[name])]
-    safe = frame.assign(**{name: frame[name].astype(object).map(as_text_cell) for name in texts})
-    return str(safe.to_csv(index=False, lineterminator="\n"))
+    """Every digit of every cell; in half the time that pandas takes, which matters for a million rows."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(frame.columns)
+    writer.writerows(zip(*(_csv_cells(frame[name]) for name in frame.columns), strict=True))
+    return text.getvalue()
+
+
+def _csv_cells(column: Any) -> list[Any]:
+    values = column.tolist()
+    if not _is_number(column):
+        return ["" if is_absent(value) else as_text_cell(value) for value in values]
+    if column.hasnans:
+        return ["" if empty else value for value, empty in zip(values, column.isna(), strict=True)]
+    return list(values)
 
 
 def _is_number(column: Any) -> bool:
@@ -145,8 +194,9 @@ def _table(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
 
 
 def _tabulated(frame: DataFrame, style: str) -> str:
-    from tabulate import tabulate
+    import tabulate
 
+    tabulate.MIN_PADDING = 0  # columns as wide as what they hold
     units = frame.attrs.get("units", {})
     shown = [name for name in frame.columns if any(cell(value, None) for value in frame[name].tolist())]
     rows = [[cell(row[name], units.get(name)) for name in shown] for row in records(frame)]
@@ -154,10 +204,19 @@ def _tabulated(frame: DataFrame, style: str) -> str:
     if style == "pipe":
         headings = [heading.replace("\n", " ") for heading in headings]
         rows = [[text.replace("|", "\\|") for text in row] for row in rows]
+    else:
+        rows = [[_folded(text) for text in row] for row in rows]
     numeric = [_is_number(frame[name]) for name in shown]
     align = ["right" if number else "left" for number in numeric]
-    table = tabulate(rows, headers=headings, tablefmt=style, colalign=align if rows else None, disable_numparse=True)
+    table = tabulate.tabulate(rows, headers=headings, tablefmt=style, colalign=align if rows else None, disable_numparse=True)
     return str(table) + "\n"
+
+
+def _folded(text: str) -> str:
+    """A text on lines of a width that people read, no word broken."""
+    if len(text) <= WIDEST:
+        return text
+    return textwrap.fill(text, WIDEST, break_long_words=False, break_on_hyphens=False)
 
 
 def cell(value: Any, unit: str | None) -> str:
@@ -171,7 +230,7 @@ def cell(value: Any, unit: str | None) -> str:
             return show(value, "B", binary=True)
         if unit == "B":
             return f"{show_exact(round(value))} B"
-        if unit in ("B/s", "FLOP", "FLOP/s", "W"):
+        if unit in ("B/s", "FLOP", "FLOP/s", "W", "s"):
             return show(value, unit)
         if unit == "1" and value >= 10**7:
             return show(value, "1")

@@ -217,6 +217,8 @@ def _fill(group: Group, figures: dict[str, Any], texts: Mapping[str, Texts]) -> 
     for choice in group.choices.values():
         if isinstance(choice, PlannerError):
             raise choice
+    if group.choices["model"] is None:
+        raise UsageError("model is missing; name a preset or a file")
     given = {name: values for name, values in group.numbers.items() if group.choices[name]}
     chosen = {name: value for name, value in group.choices.items() if name not in group.numbers}
     plan = make_plan(**chosen, **{name: word(name) for name in given})

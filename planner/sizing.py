@@ -106,6 +106,7 @@ def _rows(plan: Plan, device: Accelerator, sizes: Iterable[int]) -> Iterator[dic
 
 def _carried(plan: Plan, device: Accelerator, layout: Layout) -> dict[str, Any]:
     """The figures of as many replicas as the load needs, or the reason why no number of them carries it."""
+    found: dict[str, Any] = {}
     try:
         one = plan.changed(accelerator=device, **{f.name: getattr(layout, f.name) for f in fields(layout)})
         most = most_sequences(one)
@@ -116,16 +117,16 @@ def _carried(plan: Plan, device: Accelerator, layout: Layout) -> dict[str, Any]:
             return {"verdict": single.verdict, "headroom_bytes": single.headroom_bytes, "reason": reason}
         replicas = 1 if most is None else ceil_div(plan.sequences, most)
         answer = fit(one.changed(dp=replicas))
-        return {
+        found = {
             "count": answer.plan.layout.accelerators,
             "dp": replicas,
             "verdict": answer.verdict,
             "headroom_bytes": answer.headroom_bytes,
             "most_sequences": most,
-            **_speed_and_cost(answer.plan),
         }
+        return found | _speed_and_cost(answer.plan)
     except PlannerError as error:
-        return {"reason": str(error)}
+        return found | {"reason": str(error)}
 
 
 def _speed_and_cost(plan: Plan) -> dict[str, Any]:

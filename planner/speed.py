@@ -220,7 +220,8 @@ class Estimate(Timing):
     @property
     def _title(self) -> str:
         plan = self.plan
-        return f"{plan.model.name} on {plan.layout.accelerators} x {plan.device.name}, {plan.layout}"
+        load = f"{plan.sequences:,} at once, {self.isl:,.0f} tokens in, {self.osl:,} out"
+        return f"{plan.model.name} on {plan.layout.accelerators} x {plan.device.name}, {plan.layout}: {load}"
 
     @property
     def _lines(self) -> Iterator[tuple[str, str, str]]:

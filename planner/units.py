@@ -42,7 +42,7 @@ SPELLINGS = {
 FACTORS = {spelling: float(factor) for spellings in SPELLINGS.values() for spelling, factor in spellings.items()}
 
 RULES = {
-    "1": "write a whole number, plain or with a prefix: 128000, 128k = 128,000, 128Ki = 131,072 (k M G T, Ki Mi Gi Ti)",
+    "1": "write a number, plain or with a prefix: 128000, 128k = 128,000, 128Ki = 131,072 (k M G T, Ki Mi Gi Ti)",
     "B": "write a number with its unit: 80GB in powers of 1,000, 80GiB in powers of 1,024",
     "B/s": "write a number with its unit, such as 3.35TB/s",
     "FLOP": "write a number with its unit, such as 1.5TFLOP",
@@ -71,7 +71,7 @@ def parse_count(value: object, place: str = "count") -> int:
     (128000, 131072, 1500000, 4096)
     >>> parse_count("0.5", "--context")
     Traceback (most recent call last):
-    planner.errors.InputError: --context: '0.5' is not whole; write a whole number, plain or with a prefix: ...
+    planner.errors.InputError: --context: '0.5' is not whole; write a number, plain or with a prefix: ...
     """
     amount = _amount(value, "1", place)
     if amount.denominator != 1:

@@ -93,6 +93,11 @@ def test_changing_a_plan_checks_it_again():
         ({"seconds_per_layer": -1e-6}, "seconds_per_layer"),
         ({"usd_per_hour": 0.0}, "usd_per_hour = 0.0"),
         ({"usd_per_hour": math.inf}, "usd_per_hour = inf"),
+        ({"usd_per_hour": 1e308}, "usd_per_hour = 1e+308 is not from 1e-06 to 1,000,000; is it in USD"),
+        ({"purchase_usd": 3e13}, "purchase_usd = 30000000000000.0 is not from 0.001 to 1,000,000,000"),
+        ({"utilisation": 1e-320}, "utilisation = 1e-320 is not a share"),
+        ({"days_per_month": 0}, "days_per_month = 0 is not a number above 0"),
+        ({"seconds_per_layer": 1e308}, "seconds_per_layer = 1e+308 is not a number from 0 to 10^30"),
         ({"weights": "fp3"}, "fp3"),
         ({"kv": "awq-g128"}, "awq-g128"),
         ({"engine": "vlm"}, "did you mean 'vllm'"),
@@ -132,12 +137,18 @@ def test_a_plan_file_gives_the_same_plan_back(said, tmp_path):
     [
         ("", "model is missing"),
         ('model = "llama-3.1-8b"\nbogus = 1', "bogus"),
-        ('model = "llama-3.1-8b"\n[workload]\ncontext = "long"', "context = 'long'"),
+        ('model = "llama-3.1-8b"\n[workload]\ncontext = "long"', "context: 'long' is not a number"),
         ('model = "llama-9"', "llama-9"),
         ("model = 3", "3"),
         ("[model]\nname = 'x'", "missing"),
         ("model = ", "TOML"),
         ('model = "llama-3.1-8b"\n[prices]\nusd_per_hour = nan', "usd_per_hour = nan"),
+        ('model = "mha"\ncontext = 100\n[workload]\ncontext = 200', "context is said twice, as 100 and as 200"),
+        ('model = "mha"\n[workload]\ntp = 2', "[workload] has no field 'tp'; it stands in [layout]"),
+        ('model = "mha"\n[workload]\ncontxt = 2', "[workload] has no field 'contxt'; did you mean 'context'?"),
+        ('model = "mha"\n[workloads]\ncontext = 2', "did you mean 'workload'?"),
+        ('model = "mha"\nlayout = 3', "layout = 3 is no table; write [layout]"),
+        ('model = "mha"\nother_bytes = "2"', "other_bytes: '2' has no unit"),
     ],
 )
 def test_a_damaged_plan_file_gets_one_sentence_with_its_place(text, sentence):
@@ -150,6 +161,27 @@ def test_a_damaged_plan_file_gets_one_sentence_with_its_place(text, sentence):
 def test_a_plan_file_that_is_not_there():
     with pytest.raises(InputError, match="cannot be read"):
         read_plan("no/such/plan.toml")
+
+
+def test_a_plan_file_that_is_no_text(tmp_path):
+    (tmp_path / "plan.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="plan.toml: not text in UTF-8"):
+        read_plan(tmp_path / "plan.toml")
+
+
+def test_a_plan_file_is_written_as_people_write_it():
+    text = """model = "mha"
+    [workload]
+    context = "32Ki"
+    [holders]
+    other_bytes = "2GiB"
+    [prices]
+    as_of = 2026-06-01
+    [assumptions]
+    reserve_bytes = "1GB"
+    """
+    said = {"context": 32_768, "other_bytes": 2 * 2**30, "as_of": "2026-06-01", "reserve_bytes": 10**9}
+    assert parse_plan(text, "plan.toml") == make_plan("mha", **said)
 
 
 def test_fields_are_words_once():

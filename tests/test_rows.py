@@ -231,7 +231,7 @@ BAD = [
     ({"utilisation": 0.0}, "utilisation = 0 is not a share above 0 and up to 1"),
     ({"memory_fraction": 1.5}, "memory_fraction = 1.5 is not a share above 0 and up to 1"),
     ({"model": "lama-3.1-8b"}, "did you mean 'llama-3.1-8b'"),
-    ({"model": None}, "None is neither a model's name"),
+    ({"model": None}, "model is missing"),
     ({"model": 7}, "model = 7 is not a text"),
     ({"accelerator": "h100"}, "accelerator 'h100'"),
     ({"accelerator": 3}, "accelerator = 3 is not a text"),

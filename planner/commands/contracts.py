@@ -122,7 +122,7 @@ def models(args: argparse.Namespace) -> None:
         frame = frame[frame["parameters"] >= count(args.min_params, "--min-params")]
     if args.max_params is not None:
         frame = frame[frame["parameters"] <= count(args.max_params, "--max-params")]
-    emit(args, frame, {})
+    emit(args, frame.drop(columns=["hub"]) if args.form == "table" and not args.output else frame, {})
 
 
 def formulas(args: argparse.Namespace) -> None:

@@ -52,7 +52,11 @@ def accelerators(args: argparse.Namespace) -> None:
         return
     least = parse_bytes(args.min_memory, "--min-memory") if args.min_memory else 0
     frame = catalogue.accelerators(vendor=args.vendor, min_memory_bytes=least)
-    emit(args, frame[ACCELERATOR_COLUMNS] if _on_terminal(args) else frame, {})
+    if _on_terminal(args):
+        frame = frame[ACCELERATOR_COLUMNS]
+        peaks = [name for name in ACCELERATOR_COLUMNS if name.endswith("_flops")]
+        frame.attrs["units"] |= dict.fromkeys(peaks, "1")  # the headings say FLOP/s
+    emit(args, frame, {})
 
 
 def prices(args: argparse.Namespace) -> None:

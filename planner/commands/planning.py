@@ -19,8 +19,11 @@ from planner.commands.options import (
     read_model,
 )
 from planner.errors import UnknownName, UsageError
+from planner.units import show
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from planner.plan import Plan
 
 
@@ -144,6 +147,16 @@ def _say(assumed: dict[str, Any], notes: Iterable[str] = ()) -> dict[str, Any]:
     return assumed
 
 
+def _say_fit(plan: Plan) -> None:
+    """Times and prices of what cannot run are worth nothing without this."""
+    from planner.memory import fit as ask
+
+    answer = ask(plan)
+    if answer.verdict == "does not fit":
+        short = show(-answer.headroom_bytes, "B", binary=True)
+        note(f"this plan does not fit, a rank lacks {short}; planner fit says what would help")
+
+
 def _row(args: argparse.Namespace, plan: Plan, assumed: dict[str, Any], **more: Any) -> None:
     """The one flat row of a plan, for programs: the same names whichever command is asked."""
     import pandas
@@ -176,10 +189,12 @@ def estimate(args: argparse.Namespace) -> None:
     from planner.speed import estimate as ask
 
     answer = ask(plan_of(args))
-    assumed = _say(answer.assumed, answer.notes)
+    table = _is_table(args) and not args.products
+    assumed = _say(answer.assumed, () if table else answer.notes)  # the table shows them itself
+    _say_fit(answer.plan)
     if args.products:
         emit(args, answer.products, assumed)
-    elif _is_table(args):
+    elif table:
         print(answer)
     else:
         names = "binding_prefill binding_decode mfu_prefill mbu_decode ridge_batch joules_per_output_token".split()
@@ -191,6 +206,7 @@ def cost(args: argparse.Namespace) -> None:
 
     answer = ask(plan_of(args), api=args.api, api_provider=args.api_provider)
     assumed = _say(answer.assumed)
+    _say_fit(answer.plan)
     if _is_table(args):
         print(answer)
     else:
@@ -202,12 +218,14 @@ API = ("model", "provider", "date", "usd_per_request", "break_even_requests_per_
 
 
 def size(args: argparse.Namespace) -> int:
-    import pandas
-
+    from planner import catalogue
     from planner.sizing import RESTS_ON
     from planner.sizing import size as ask
 
     plan = plan_of(args)
+    top = count(args.top, "--top") if args.top else None
+    if top == 0:
+        raise UsageError("--top = 0 shows nothing; write 1 or more")
     chosen: dict[str, Any] = {}
     if args.accelerators:
         chosen["accelerators"] = args.accelerators.split(",")
@@ -215,16 +233,51 @@ def size(args: argparse.Namespace) -> int:
         chosen["replica_sizes"] = [count(part, "--replica-sizes") for part in args.replica_sizes.split(",")]
     frame = ask(plan, **chosen)
     ranked = frame["rank"].notna()
-    if args.top:
-        frame = frame[ranked].head(count(args.top, "--top"))
-    elif _is_table(args):
-        frame = pandas.concat([frame[ranked].head(SHOWN), frame[~ranked].head(SHOWN)])
-        left = len(ranked) - len(frame)
-        if left:
-            note(f"{left} more rows; --json, --csv or -o has them all")
-    emit(args, frame, _say(plan.assumed(*RESTS_ON)))
+    assumed = _say(plan.assumed(*RESTS_ON))
+    untried = 0 if args.accelerators else len(catalogue.names()) - frame["accelerator"].nunique()
+    if untried:
+        note(
+            f"{untried} accelerators have no {plan.prices.basis} price and were not tried; "
+            "--accelerators names them, --usd-per-hour prices them"
+        )
+    if top is not None:
+        frame = frame[ranked].head(top)
+    if _is_table(args):
+        _show_ranking(args, frame)
+    else:
+        emit(args, frame, assumed)
     return 0 if ranked.any() else 1
 
 
-SHOWN = 20
-"""Rows of each kind, carried and rejected, that a terminal shows."""
+def _show_ranking(args: argparse.Namespace, frame: DataFrame) -> None:
+    """The cheapest layouts, and below them why others are none: first of the accelerators that carry nothing."""
+    from planner.parallel import Layout
+    from planner.sizing import LAYOUT_FIELDS
+
+    shapes = frame[list(LAYOUT_FIELDS)].to_dict("records")
+    frame = frame.assign(layout=[str(Layout(**{name: int(n) for name, n in shape.items()})) for shape in shapes])
+    ranked = frame["rank"].notna()
+    carried, rejected = frame[ranked], frame[~ranked]
+    useful = rejected["accelerator"].isin(carried["accelerator"])
+    rejected = rejected.loc[useful.sort_values(kind="stable").index].drop_duplicates("accelerator")
+    carried, rejected = carried[BRIEF].head(MOST_CARRIED), rejected[REJECTED].head(MOST_REJECTED)
+    left = len(frame) - len(carried) - len(rejected)
+    if left:
+        note(f"{left:,} more layouts; --json, --csv or -o has them all")
+    if len(carried):
+        emit(args, carried, {})
+    if len(carried) and len(rejected):
+        print()
+    if len(rejected):
+        emit(args, rejected, {})
+
+
+MOST_CARRIED, MOST_REJECTED = 20, 10
+"""Rows of each kind that a terminal shows."""
+
+BRIEF = (
+    "rank accelerator count layout verdict headroom_bytes ttft_s tpot_s output_tok_s fleet_usd_per_hour "
+    "usd_per_mtok_blended"
+).split()
+REJECTED = "accelerator count layout reason".split()
+"""What a terminal has room for; every other form has all columns."""

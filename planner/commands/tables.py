@@ -44,10 +44,11 @@ def register(commands: Commands) -> None:
 
 def rows(args: argparse.Namespace) -> None:
     from planner.plan import fields_of_a_plan
-    from planner.rows import UNITS, plan_frame
+    from planner.rows import UNITS, VARIED, plan_frame
 
     cases = read_cases(args.cases)
-    frame = plan_frame(cases)
+    plain = {name: _numbers(cases[name]) for name in cases.columns if name in VARIED}
+    frame = plan_frame(cases.assign(**plain)).assign(**{name: cases[name] for name in plain})
     foreign = [name for name in cases.columns if name not in fields_of_a_plan()]
     if foreign:
         near = {name: get_close_matches(name, fields_of_a_plan(), n=1, cutoff=ALIKE) for name in foreign}

@@ -78,6 +78,52 @@ def test_size_ranks(capsys):
     assert (status, len(out.splitlines())) == (0, 2)
 
 
+def test_a_terminal_has_room_for_the_ranking_and_for_the_reasons(capsys):
+    argv = "size llama-3.1-8b --context 8k --sequences 64 --accelerators h200,t4 --replica-sizes 1,8".split()
+    status, out, err = ran(capsys, *argv)
+    ranking, reasons = out.split("\n\n")
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 110
+    best = ranking.splitlines()[3].split()
+    assert best[:6] == ["1", "h200", "1", "tp1", "pp1", "dp1"]
+    assert "t4" in reasons
+    assert "one sequence lacks" in reasons
+    _, table, _ = ran(capsys, *argv, "--csv")
+    hidden = len(table.splitlines()) - 1 - len(ranking.splitlines()[3:]) - 1
+    assert f"{hidden} more layouts" in err
+    status, out, _ = ran(capsys, *argv[:-4], "--accelerators", "t4", "--replica-sizes", "1")
+    assert (status, out.splitlines()[0].split()) == (1, ["accelerator", "count", "layout", "reason"])
+
+
+def test_size_says_what_it_did_not_try(capsys):
+    _, out, err = ran(capsys, *"size llama-3.1-8b --replica-sizes 1 --top 1".split())
+    assert "accelerators have no on_demand price and were not tried" in err
+    assert len(out.splitlines()) == 4
+
+
+def test_a_rejected_layout_is_the_one_that_its_reason_names(capsys):
+    argv = "size llama-3.1-8b --context 8k --sequences 64 --accelerators l40s --replica-sizes 2 --json".split()
+    _, out, _ = ran(capsys, *argv)
+    for entry in json.loads(out)["rows"]:
+        if "exchange data" in (entry["reason"] or ""):
+            assert f"tp{entry['tp']} pp{entry['pp']} dp{entry['dp']};" in entry["reason"]
+            assert entry["count"] == entry["tp"] * entry["pp"] * entry["dp"]
+
+
+@pytest.mark.parametrize("command", ["estimate", "cost"])
+def test_times_and_prices_of_what_does_not_fit_say_so(capsys, command):
+    _, _, err = ran(capsys, command, "llama-3.1-70b", "--accelerator", "h100-sxm")
+    short = -planner.fit("llama-3.1-70b", accelerator="h100-sxm").headroom_bytes
+    assert f"does not fit, a rank lacks {short / 2**30:.2f} GiB" in err
+    assert "does not fit" not in ran(capsys, command, "llama-3.1-8b", "--accelerator", "h100-sxm")[2]
+
+
+def test_a_note_is_said_once(capsys):
+    _, out, err = ran(capsys, *"estimate mixtral-8x7b --accelerator h200 --isl 2k".split())
+    assert (out + err).count("tokens are taken to choose their experts evenly") == 1
+    assert "1 at once, 2,000 tokens in, 256 out" in out
+
+
 def test_a_plan_file_and_options_above_it(capsys, tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(PLAN, "utf-8")
@@ -107,6 +153,10 @@ def test_assumptions_are_replaced_by_name(capsys):
         ("cost llama-3.1-8b --accelerator mi300x", 3, "no on_demand price of mi300x"),
         ("cost llama-3.1-8b --accelerator h100-sxm --as-of yesterday", 3, "is no date"),
         ("fit llama-3.1-8b --plan nowhere.toml", 3, "cannot be read"),
+        ("fit llama-3.1-8b --accelerator h100-sxm --other-bytes -2GiB", 2, "--other-bytes: expected one argument"),
+        ("fit llama-3.1-8b --accelerators h100-sxm", 2, "unrecognized arguments: --accelerators"),
+        ("cost llama-3.1-8b --accelerator h100-sxm --usd-per-hour=-1", 3, "'-1' is negative; write a number, plain"),
+        ("size llama-3.1-8b --top 0", 2, "--top = 0 shows nothing"),
     ],
 )
 def test_a_bad_question_gets_one_sentence(capsys, argv, status, sentence):

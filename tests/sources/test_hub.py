@@ -82,7 +82,7 @@ def server():
 @pytest.fixture
 def online(server, monkeypatch, tmp_path):
     """The stand-in is the hub, and nothing is cached."""
-    server.requests.clear()
+    server.requests = []
     server.delay_s = 0.0
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", hub.PERMISSION):
         monkeypatch.delenv(name, raising=False)

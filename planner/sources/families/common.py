@@ -54,12 +54,26 @@ WEIGHTS = {
 # Families whose class has a number of key and value heads of its own: a file without one does not mean equal heads.
 GROUPED = frozenset(
     """
-    bitnet cwm ernie4_5 ernie4_5_moe exaone4 gemma gemma2 gemma3_text gemma4_text glm glm4 glm4_moe glm4v_moe_text
-    gpt_oss helium llama4_text mimo_v2_flash minimax_m2 ministral ministral3 mistral mixtral phimoe qwen2
-    qwen2_5_vl qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_vl_moe_text qwen3_vl_text
-    seed_oss smollm3 stablelm starcoder2
+    bamba bitnet cwm dots1 ernie4_5 ernie4_5_moe exaone exaone4 falcon_h1 gemma gemma2 gemma3_text gemma3n_text
+    gemma4_text glm glm4 glm4_moe glm4v_moe_text gpt_oss helium internlm3 jamba lfm2 lfm2_moe llama4_text mimo_v2_flash
+    minimax minimax_m2 ministral ministral3 mistral mixtral nemotron_h phi4_multimodal phimoe qwen2 qwen2_5_vl
+    qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next
+    qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm starcoder2
     """.split()
 )
+
+# Shared experts of the classes that have some where the file does not say: transformers 5.24's own values.
+SHARED_EXPERTS = {
+    "deepseek_v2": 2,
+    "deepseek_v3": 1,
+    "deepseek_v32": 1,
+    "deepseek_v4": 1,
+    "ernie4_5_moe": 2,
+    "glm4_moe": 1,
+    "glm4v_moe_text": 1,
+    "glm_moe_dsa": 1,
+    "kimi_k2": 1,
+}
 
 Kind = TypeVar("Kind", bound=Hashable)
 
@@ -113,8 +127,8 @@ def n_heads(c: Config) -> int:
 
 
 def head_dim(c: Config, default: int | None = None) -> int:
-    """The head width that the file states, else the family's own, else width over heads, if that comes out whole."""
-    stated: int | None = c.count("head_dim", default=default)
+    """The head width that the file states, else the family's own; with neither, or null, width over heads, if whole."""
+    stated: int | None = c.count("head_dim", default=None if c.stated("head_dim") else default)
     if stated is not None:
         return stated
     width, heads = d_model(c), n_heads(c)
@@ -133,9 +147,10 @@ def equal_heads(c: Config) -> int:
 
 
 def kv_heads(c: Config) -> int:
-    """Key and value heads: as many as query heads where the file has none, unless the family always groups them."""
+    """Key and value heads: null, or no word where the family does not always group them, is one for each query head."""
     names = ("num_key_value_heads", "n_head_kv", "num_kv_heads")
-    count: int = c.count(*names) if c.model_type in GROUPED else c.count(*names, default=n_heads(c))
+    grouped = c.model_type in GROUPED and not c.stated(names[0])
+    count: int = c.count(*names) if grouped else c.count(*names, default=n_heads(c))
     return count
 
 
@@ -191,8 +206,16 @@ def mixture(c: Config, **fields: Any) -> Mixture:
     )
     if "d_ff_shared" not in fields:
         names = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
-        fields["d_ff_shared"] = width * c.whole(*names, default=0)
+        fields["d_ff_shared"] = width * shared_experts(c, *names)
     return Mixture(n_experts=n_experts, top_k=top_k, d_ff=width, **fields)
+
+
+def shared_experts(c: Config, *names: str) -> int:
+    """How many shared experts: null is none; without the key, the family's own, and it is said."""
+    if not any(c.stated(name) for name in names) and c.model_type in SHARED_EXPERTS:
+        c.assume(names[0], SHARED_EXPERTS[c.model_type])
+    count: int = c.whole(*names, default=0)
+    return count
 
 
 def per_layer(c: Config, name: str) -> int | None:

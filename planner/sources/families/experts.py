@@ -278,11 +278,12 @@ def hunyuan_moe(c: Config) -> Architecture:
     c.ignore("capacity_factor", "moe_drop_tokens", "moe_random_routing_dropped_token", "use_mixed_mlp_moe")
     width = read.per_layer(c, "moe_intermediate_size") or c.count("intermediate_size")
     c.ignore("intermediate_size")
+    shared = (read.per_layer(c, "num_shared_expert") or 0) if c.stated("num_shared_expert") else 1
     ff = read.mixture(
         c,
         d_ff=width,
         top_k=read.per_layer(c, "moe_topk"),
-        d_ff_shared=width * (read.per_layer(c, "num_shared_expert") or 0),
+        d_ff_shared=width * shared,
         normalised=c.flag("norm_topk_prob", default=True),
     )
     mixer = read.attention(c, **hunyuan_mixer(c, norm))

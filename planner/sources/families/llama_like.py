@@ -10,6 +10,19 @@ from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
 
+# What the class of Ministral 3 has where the file has no word about rotation (transformers 5.24).
+MINISTRAL3_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 1_000_000.0,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16_384,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+
 
 def plain(
     c: Config, norm: Norm, *, mixer: dict[str, Any], ff: dict[str, Any] | None = None, **ends: Any
@@ -69,7 +82,10 @@ def ernie(c: Config) -> Architecture:
 def exaone(c: Config) -> Architecture:
     """EXAONE 3: llama under names of its own."""
     norm = read.rms_norm(c) if c.has("rms_norm_eps") else RMSNorm(eps=c.positive("layer_norm_epsilon", default=1e-5))
-    return plain(c, norm, mixer={}, ff={"activation": read.activation(c, "activation_function", default="silu")})
+    position = read.rope(c, read.head_dim(c), base=500_000.0)
+    mixer = {"position": position, **read.biases("qkvo", c.flag("attention_bias"))}
+    act = read.activation(c, "activation_function", "hidden_act", default="silu")
+    return plain(c, norm, mixer=mixer, ff={"activation": act, "bias": c.flag("mlp_bias")})
 
 
 @family("internlm2")
@@ -83,7 +99,7 @@ def internlm3(c: Config) -> Architecture:
     """InternLM 3: switches of their own for q, k, v and for the rest."""
     bias = c.flag("bias")
     mixer = {**read.biases("qkv", c.flag("qkv_bias")), "o_bias": bias}
-    return plain(c, read.rms_norm(c), mixer=mixer, ff={"bias": bias})
+    return plain(c, read.rms_norm(c, default=1e-5), mixer=mixer, ff={"bias": bias})
 
 
 @family("baichuan")
@@ -134,7 +150,8 @@ def mistral(c: Config) -> Architecture:
     types = read.kinds(c, ["sliding_attention" if window else "full_attention"] * read.n_layers(c))
     windows, ff = read.windows(c, types, window), read.feed_forward(c)
     width = read.head_dim(c, default=128 if third else None)
-    fields = {"head_dim": width, "position": read.rope(c, width), "temperature": _temperature(c)}
+    position = read.rope(c, width, default=MINISTRAL3_ROPE if third else None)
+    fields = {"head_dim": width, "position": position, "temperature": _temperature(c)}
 
     def build(kind: str) -> Layer:
         mixer = read.attention(c, window=windows[kind], **fields)
@@ -145,7 +162,7 @@ def mistral(c: Config) -> Architecture:
 
 def _temperature(c: Config) -> Temperature | None:
     """The growth of queries beyond the original length (Ministral 3)."""
-    table = read.rope_table(c)
+    table = read.rope_table(c, default=MINISTRAL3_ROPE if c.model_type == "ministral3" else None)
     slope = table.positive("llama_4_scaling_beta", default=None)
     if slope is None:
         return None

@@ -138,7 +138,7 @@ def cohere2(c: Config) -> Architecture:
     windows = read.windows(c, types, read.window(c, default=4096))
     norm = LayerNorm(eps=c.positive("layer_norm_eps", default=1e-5), bias=False)
     width, ff = read.head_dim(c), read.feed_forward(c)
-    turned = read.rope(c, width, base=500_000.0, interleaved=True)
+    turned = read.rope(c, width, interleaved=True)
     bias = read.biases("qkvo", c.flag("attention_bias"))
 
     def build(kind: str) -> Layer:

@@ -26,9 +26,7 @@ def rope(
     `layer_type` picks its own table where rope_parameters has one for each kind of layer; without `scaled` a scaling
     rule is read past. `default` is the whole table that the family has where the file has no word about rotation.
     """
-    table = rope_table(c, layer_type)
-    if default is not None and not c.has("rope_theta", "rope_scaling", "rope_parameters"):
-        table = Config({"model_type": c.model_type, **default}, c.source)
+    table = rope_table(c, layer_type, default=default)
     theta = table.positive("rope_theta", "rope_base", default=None)
     outer = c.positive("rope_theta", "rotary_emb_base", default=None)
     if theta is not None and outer not in (None, theta) and not layered(c):
@@ -54,8 +52,13 @@ def layered(c: Config) -> bool:
     return any(isinstance(value, dict) for value in (c.table_of("rope_parameters") or {}).values())
 
 
-def rope_table(c: Config, layer_type: str | None = None) -> Config:
-    """The table that has the scaling rule: of the layer type, else rope_parameters, else rope_scaling."""
+def rope_table(c: Config, layer_type: str | None = None, *, default: dict[str, Any] | None = None) -> Config:
+    """The table that has the scaling rule: of the layer type, else rope_parameters, else rope_scaling.
+
+    `default` is the family's own, for a file without a word about rotation.
+    """
+    if default is not None and not c.has("rope_theta", "rope_scaling", "rope_parameters"):
+        return Config({"model_type": c.model_type, **default}, c.source)
     if layered(c):
         tables = c.inner("rope_parameters")
         if layer_type is None:

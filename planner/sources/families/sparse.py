@@ -99,13 +99,13 @@ def first_dense(c: Config, mixer: Mixer, experts: Mixture, norm: Norm, *, defaul
 def glm4_moe(c: Config) -> Architecture:
     """GLM-4.5: biases on q, k, v, half of each head turned, an MTP module with tables of its own."""
     norm = read.rms_norm(c, default=1e-5)
-    width = read.head_dim(c, default=128)
+    width = read.head_dim(c)
     mixer = read.attention(
         c,
         head_dim=width,
         position=read.rope(c, width, partial=0.5),
         qk_norm=norm if c.flag("use_qk_norm") else None,
-        **read.biases("qkv", c.flag("attention_bias")),
+        **read.biases("qkv", c.flag("attention_bias", default=c.model_type == "glm4v_moe_text")),
     )
     layers = first_dense(c, mixer, deepseek_mixture(c), norm, default=1)
     return read.decoder(c, layers, norm, mtp=read.multi_token(c, layers[-1], own_tables=True))
@@ -180,7 +180,7 @@ def _mimo_mixer(c: Config, kind: str, window: int | None) -> DenseAttention:
             position = Rope(base=base, width=position.width)
         fields = {
             "n_heads": c.count("swa_num_attention_heads", default=read.n_heads(c)),
-            "n_kv_heads": c.count("swa_num_key_value_heads", default=read.kv_heads(c)),
+            "n_kv_heads": c.count("swa_num_key_value_heads", default=2 * read.kv_heads(c)),
             "head_dim": c.count("swa_head_dim", default=width),
             "v_head_dim": c.count("swa_v_head_dim", default=fields["v_head_dim"]),
         }

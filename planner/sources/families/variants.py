@@ -207,7 +207,7 @@ def glm(c: Config) -> Architecture:
     norm = read.rms_norm(c, default=1.5625e-07)
     width = read.head_dim(c, default=128)
     position = read.rope(c, width, partial=0.5, interleaved=True)
-    bias = read.biases("qkv", c.flag("attention_bias"))
+    bias = read.biases("qkv", c.flag("attention_bias", default=True))
     mixer = read.attention(c, head_dim=width, position=position, **bias)
     order: Any = "sandwich" if c.model_type == "glm4" else "pre"
     layer = Layer(count=1, mixer=mixer, feed_forward=read.feed_forward(c), residual=order, norm=norm)
@@ -273,7 +273,7 @@ def persimmon(c: Config) -> Architecture:
     norm, width = read.layer_norm(c, "layer_norm_eps"), read.equal_heads(c)
     mixer = {
         "head_dim": width,
-        "position": read.rope(c, width, base=25_000.0, partial=0.5),
+        "position": read.rope(c, width, partial=0.5),
         "qk_norm": norm if c.flag("qk_layernorm", default=True) else None,
         **read.biases("qkvo", True),
     }
