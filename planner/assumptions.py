@@ -53,6 +53,6 @@ def assumption_rule(name: str, value: Any) -> tuple[Any, str]:
     number = is_column(value) or (isinstance(value, (int, float)) and not isinstance(value, bool))
     if name.endswith("_fraction") or name == "utilisation":
         return number and (value >= LEAST) & (value <= 1), "a share above 0 and up to 1"
-    if assumptions()[name].unit in ("B", "s"):
+    if assumptions()[name].unit in ("B", "s", "token"):
         return number and (value >= 0) & (value <= LARGEST), "a number from 0 to 10^30"
     return number and (value >= LEAST) & (value <= LARGEST), "a number above 0 and up to 10^30"

@@ -89,9 +89,9 @@ def accelerators(*, vendor: str | None = None, min_memory_bytes: float = 0) -> D
     known = [_preset(name) for name in names()]
     if vendor is not None:
         vendors = {device.vendor for device in known}
-        known = [device for device in known if device.vendor.casefold() == vendor.casefold()]
+        known = [device for device in known if device.vendor.casefold() == str(vendor).casefold()]
         if not known:
-            raise UnknownName("vendor", vendor, vendors)
+            raise UnknownName("vendor", str(vendor), vendors)
     rows = [_row(device) for device in known if device.memory_bytes >= min_memory_bytes]
     units = {name: unit for name, (unit, _, _) in BOUNDS.items() if name != "peak_flops"}
     peaks = {f"{format}_flops": "FLOP/s" for format in COMPUTE_FORMATS}

@@ -265,8 +265,8 @@ class Cost:
 
 
 RESTS_ON = (
-    "utilisation days_per_month requests_per_user_day basis isl osl sequences compute_fraction bandwidth_fraction "
-    "link_fraction collective_latency_s seconds_per_layer"
+    "weights kv utilisation days_per_month requests_per_user_day basis isl osl sequences compute_fraction "
+    "bandwidth_fraction link_fraction collective_latency_s seconds_per_layer"
 ).split()
 
 

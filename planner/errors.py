@@ -19,6 +19,9 @@ A message is one sentence that says the place, the value, the rule and, where th
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+FEW = 8
+"""So many names are listed where none of them is near."""
+
 
 class PlannerError(Exception):
     """The one root of everything raised on purpose."""
@@ -41,7 +44,9 @@ class UnknownName(UsageError):
     """
 
     def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
-        super().__init__(f"unknown {kind} {name!r:.120}{suggest(name, names)}")
+        known = list(names)
+        listed = f"; it is one of {', '.join(sorted(known))}" if len(known) <= FEW else ""
+        super().__init__(f"unknown {kind} {name!r:.120}{suggest(name, known) or listed}")
 
 
 class InputError(PlannerError):

@@ -254,6 +254,7 @@ class Plan:
 
     def changed(self, **keywords: Any) -> Plan:
         """The same plan with other values, given as `make_plan` takes them; every rule is checked again."""
+        keywords = {name: _plain(value) for name, value in keywords.items()}
         given = self.given | {name for name, value in keywords.items() if value is not None}
         for name, read in (("model", load), ("accelerator", _device)):
             if name in keywords:
@@ -291,7 +292,7 @@ def make_plan(model: Any, **keywords: Any) -> Plan:
     >>> plan.layout.tp, plan.assumed("sequences", "tp")
     (8, {'sequences': 1, 'tp': 8})
     """
-    said = {name: value for name, value in keywords.items() if value is not None}
+    said = {name: _plain(value) for name, value in keywords.items() if value is not None}
     for name in said:
         if name not in fields_of_a_plan():
             raise UnknownName("field of a plan", name, fields_of_a_plan())
@@ -312,6 +313,13 @@ def make_plan(model: Any, **keywords: Any) -> Plan:
         given=frozenset(said),
         **parts,  # type: ignore[arg-type]
     )
+
+
+def _plain(value: Any) -> Any:
+    """A list as a tuple and a number of NumPy as Python's, which notebooks hold without knowing."""
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _device(named: Any) -> Accelerator | None:

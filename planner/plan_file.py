@@ -79,8 +79,6 @@ def _fields(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _value(name: str, value: Any) -> Any:
     """A value of a file as a plan takes it: a text such as ``32Ki`` or ``2GiB`` is read as on the command line."""
-    if isinstance(value, list):
-        return tuple(value)
     if isinstance(value, datetime.date):
         return value.isoformat()
     return parse_field(name, value) if isinstance(value, str) else value

@@ -9,7 +9,7 @@ where it has a row for an accelerator and basis (or a model and provider), the c
 (6.88, 'AWS', '2026-09-06')
 >>> hour_price("mi300x")
 Traceback (most recent call last):
-planner.errors.InputError: no on_demand price of mi300x is known; give one in a price file of your own
+planner.errors.InputError: no on_demand price of mi300x is known; state usd_per_hour
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def hour_price(
     if not known:
         by = f" from {provider}" if provider else ""
         when = f" as of {_date(as_of)}" if as_of else ""
-        raise InputError(f"no {basis} price of {accelerator}{by} is known{when}; give one in a price file of your own")
+        raise InputError(f"no {basis} price of {accelerator}{by} is known{when}; state usd_per_hour")
     return min(known, key=lambda row: (-row.date.toordinal(), row.usd_per_hour))
 
 
@@ -204,7 +204,7 @@ def _date(value: datetime.date | str, place: str = "as_of") -> datetime.date:
         return value
     try:
         return datetime.date.fromisoformat(value.strip())
-    except ValueError:
+    except (AttributeError, ValueError):  # no text, or one that says no day
         raise InputError(f"{place}: {value!r:.60} is no date; write it as 2026-06-01") from None
 
 

@@ -29,12 +29,12 @@ HEADINGS = {
     "cache_bytes_per_token": "cache\nper token",
     "cache_fixed_bytes": "cache\nfixed",
     "cache_bytes": "cache",
-    "crossover_tokens": "cache = weights\nat tokens",
+    "crossover_tokens": "cache =\nweights\nat tokens",
     "crossover_note": "note",
     "prefill_flops": "prefill",
     "decode_flops": "decode",
     "request_flops": "request",
-    "cache_ratio": "cache, first\n: this",
+    "cache_ratio": "first\ncache\n÷ this",
     "n_layers": "layers",
     "d_model": "width",
     "vocab_size": "vocabulary",
@@ -162,7 +162,7 @@ def as_text_cell(value: Any) -> Any:
 
 
 def _csv(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
-    """Every digit of every cell; in half the time that pandas takes, which matters for a million rows."""
+    """What pandas writes, in two thirds of its time, which matters for a million rows."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(frame.columns)
@@ -207,9 +207,8 @@ def _tabulated(frame: DataFrame, style: str) -> str:
     else:
         rows = [[_folded(text) for text in row] for row in rows]
     numeric = [_is_number(frame[name]) for name in shown]
-    align = ["right" if number else "left" for number in numeric]
-    table = tabulate.tabulate(rows, headers=headings, tablefmt=style, colalign=align if rows else None, disable_numparse=True)
-    return str(table) + "\n"
+    align = ["right" if number else "left" for number in numeric] if rows else None
+    return str(tabulate.tabulate(rows, headings, style, colalign=align, disable_numparse=True)) + "\n"
 
 
 def _folded(text: str) -> str:

@@ -23,6 +23,7 @@ from planner.memory import fit
 from planner.parallel import Layout, legal_layouts
 from planner.phases import timings
 from planner.plan import Plan, as_plan
+from planner.spec import shown
 from planner.units import show
 
 REPLICA_SIZES = (1, 2, 4, 8, 16)
@@ -30,7 +31,9 @@ REPLICA_SIZES = (1, 2, 4, 8, 16)
 
 LAYOUT_FIELDS = ("tp", "pp", "dp", "attention_dp", "ep")
 
-RESTS_ON = tuple(dict.fromkeys(("context", "memory_fraction", "reserve_bytes", "prefill_tokens", *cost.RESTS_ON)))
+RESTS_ON = tuple(
+    dict.fromkeys("engine weights kv context memory_fraction reserve_bytes prefill_tokens".split() + cost.RESTS_ON)
+)
 """Figures of a plan that a ranking uses and that have a default."""
 
 UNITS = {
@@ -69,10 +72,11 @@ def size(
         if name in keywords:
             raise UsageError(f"{name} is what sizing finds; leave it out, or ask fit and estimate")
     plan = as_plan(model, **keywords)
-    sizes = sorted(set(replica_sizes))
-    if not sizes or sizes[0] < 1:
-        raise UsageError(f"replica_sizes = {sizes} are no numbers of accelerators, 1 or more")
-    rows = [row for device in _devices(plan, accelerators) for row in _rows(plan, device, sizes)]
+    sizes = list(replica_sizes) if isinstance(replica_sizes, Iterable) else [replica_sizes]
+    if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
+        raise UsageError(f"replica_sizes = {shown(sizes)} are no numbers of accelerators, 1 or more")
+    named = [accelerators] if isinstance(accelerators, str) else accelerators
+    rows = [row for device in _devices(plan, named) for row in _rows(plan, device, sorted(set(sizes)))]
     rows.sort(key=_merit)
     for rank, row in enumerate(rows, start=1):
         row["rank"] = rank if not row["reason"] else None
@@ -82,9 +86,18 @@ def size(
     return frame
 
 
+def assumed(plan: Plan) -> dict[str, Any]:
+    """What a ranking rests on and the plan's user did not say; one of context and request follows from the other."""
+    said = plan.workload
+    follows = {"context"} if said.isl is not None else {"isl"} if said.context is not None else set()
+    if said.lengths is not None:
+        follows = {"context", "isl", "sequences"}
+    return plan.assumed(*(name for name in RESTS_ON if name not in follows))
+
+
 def _devices(plan: Plan, names: Iterable[str] | None) -> Iterator[Accelerator]:
     if names is not None:
-        yield from map(catalogue.accelerator, names)
+        yield from (plan.changed(accelerator=name).device for name in names)
         return
     for name in catalogue.names():
         device = catalogue.accelerator(name)

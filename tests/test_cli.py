@@ -36,6 +36,14 @@ def test_compare_without_names_shows_the_comparison_set(capsys):
     assert "assumed: context = 128,000" in err
 
 
+def test_a_terminal_has_room_for_the_comparison(capsys):
+    _, out, _ = run(capsys, "compare")
+    assert max(map(len, out.splitlines())) <= 115
+    _, out, err = run(capsys, "compare", "llama-3.1-8b", "deepseek-v3")
+    assert "beyond" not in out
+    assert "deepseek-v3: cache = weights: beyond the stated maximum of 163840 positions" in err
+
+
 def test_json_has_the_names_of_the_frame_and_says_what_was_assumed(capsys):
     _, out, _ = run(capsys, "compare", "llama-3.1-8b", "--context", "128Ki", "--json")
     document = json.loads(out)
@@ -133,6 +141,7 @@ GARBAGE = "x" * 10_000_000
         (["compare", "mha", "--set", "n_kv_heads"], 2, "is not PATH=VALUE"),
         (["compare", "mha", "--set", "__class__=7"], 3, "unknown field"),
         (["compare", "--attention", "dense"], 2, "attention = 'dense' is none of causal, square"),
+        (["models", "--family", "lama"], 2, "unknown family 'lama'; did you mean 'llama'?"),
         (["formulas", "kv_payloads"], 2, "did you mean 'kv_payload'?"),
         (["sweep", "mha", "-o", "out.xls"], 2, "the suffix is none of"),
         (["sweep", "mha", "-o", "\0.csv"], 2, "the suffix is none of"),

@@ -36,6 +36,14 @@ def test_a_broken_rule_learns_its_place_on_the_way_up(parents, path):
     assert str(error.within("x.toml")) == f"x.toml: {path}: 0 is not positive"
 
 
+def test_few_names_are_listed_where_none_is_near():
+    assert str(UnknownName("basis", "monthly", ["spot", "reserved"])) == (
+        "unknown basis 'monthly'; it is one of reserved, spot"
+    )
+    assert str(UnknownName("basis", "sport", ["spot", "reserved"])).endswith("; did you mean 'spot'?")
+    assert str(UnknownName("model", "zebra", map(str, range(9)))) == "unknown model 'zebra'"
+
+
 def test_the_place_of_the_outermost_part_is_empty():
     assert str(ContractError("no layers").within("x.toml")) == "x.toml: no layers"
 

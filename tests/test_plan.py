@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import planner
@@ -57,6 +58,15 @@ def test_a_request_and_its_context_follow_from_each_other(said, context, isl, os
 )
 def test_a_count_alone_takes_the_largest_legal_tensor_parallelism_in_a_domain(model, count, layout):
     assert make_plan(model, accelerator="h100-sxm", count=count).layout == layout
+
+
+def test_lists_and_numbers_of_numpy_are_what_notebooks_hold():
+    plan = make_plan("mha", lengths=[1000, np.int64(20)], usd_per_hour=np.float64(2.5))
+    assert plan == make_plan("mha", lengths=(1000, 20), usd_per_hour=2.5)
+    assert plan.changed(lengths=[7]) == plan.changed(lengths=(7,))
+    assert make_plan("mha", context=np.int64(4096)) == make_plan("mha", context=4096)
+    with pytest.raises(UsageError, match="context = True"):
+        make_plan("mha", context=np.bool_(True))
 
 
 def test_a_layout_that_is_smaller_than_the_count_is_replicated():
@@ -165,7 +175,7 @@ def test_a_plan_file_that_is_not_there():
 
 def test_a_plan_file_that_is_no_text(tmp_path):
     (tmp_path / "plan.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="plan.toml: not text in UTF-8"):
+    with pytest.raises(InputError, match=r"plan\.toml: not text in UTF-8"):
         read_plan(tmp_path / "plan.toml")
 
 

@@ -60,19 +60,19 @@ def test_the_table_holds_one_row_for_each_offer(write):
     [
         (
             {"accelerator": "h100-sxm", "as_of": "2024-12-31"},
-            "no on_demand price of h100-sxm is known as of 2024-12-31; give one in a price file of your own",
+            "no on_demand price of h100-sxm is known as of 2024-12-31; state usd_per_hour",
         ),
         (
             {"accelerator": "h100-sxm", "as_of": "2024-11-30", "basis": "reserved"},
-            "no reserved price of h100-sxm is known as of 2024-11-30; give one in a price file of your own",
+            "no reserved price of h100-sxm is known as of 2024-11-30; state usd_per_hour",
         ),
         (
             {"accelerator": "b300", "provider": "Azure"},
-            "no on_demand price of b300 from Azure is known; give one in a price file of your own",
+            "no on_demand price of b300 from Azure is known; state usd_per_hour",
         ),
         (
             {"accelerator": "mi300x"},
-            "no on_demand price of mi300x is known; give one in a price file of your own",
+            "no on_demand price of mi300x is known; state usd_per_hour",
         ),
         ({"accelerator": "h100-smx"}, "unknown accelerator 'h100-smx'; did you mean 'h100-sxm'?"),
         ({"accelerator": "h100-sxm", "basis": "on-demand"}, "unknown basis 'on-demand'; did you mean 'on_demand'?"),

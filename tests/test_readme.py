@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.plan_file import parse_plan
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINES = [
@@ -38,6 +40,12 @@ def test_command(line, tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout or list(tmp_path.iterdir())
+
+
+def test_plan_file():
+    (text,) = re.findall(r"^```toml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    plan = parse_plan(text, "README.md")
+    assert (plan.isl, plan.layout.accelerators, plan.assume("compute_fraction")) == (4000, 4, 0.6)
 
 
 def test_python():

@@ -4,7 +4,8 @@ import pytest
 
 import planner
 from planner.errors import PlannerError, UsageError
-from planner.sizing import UNITS, size
+from planner.plan import make_plan
+from planner.sizing import UNITS, assumed, size
 
 LOAD = {"context": 8192, "sequences": 64}
 
@@ -57,6 +58,11 @@ def test_a_rule_that_a_layout_breaks_is_its_reason():
     assert len(broken)
 
 
+def test_one_accelerator_may_be_a_name_alone():
+    frame = size("llama-3.1-8b", accelerators="l40s", replica_sizes=1, **LOAD)
+    assert frame["accelerator"].tolist() == ["l40s"]
+
+
 def test_experts_have_layouts_of_their_own():
     frame = size("qwen3-30b-a3b", accelerators=["h100-sxm"], replica_sizes=(4,), **LOAD)
     assert {(row.attention_dp, row.ep) for row in frame.itertuples()} >= {(1, 1), (1, 4), (4, 4)}
@@ -65,10 +71,23 @@ def test_experts_have_layouts_of_their_own():
 def test_bad_questions():
     with pytest.raises(UsageError, match="tp is what sizing finds"):
         size("llama-3.1-8b", tp=2)
-    with pytest.raises(UsageError, match="replica_sizes"):
-        size("llama-3.1-8b", replica_sizes=(0,))
+    for sizes in [(0,), (), (1.5,), ("x",), 0, "2"]:
+        with pytest.raises(UsageError, match="replica_sizes"):
+            size("llama-3.1-8b", replica_sizes=sizes)
+    with pytest.raises(UsageError, match="accelerator = 3 is neither a name"):
+        size("llama-3.1-8b", accelerators=[3])
     with pytest.raises(PlannerError, match="h100-smx"):
         size("llama-3.1-8b", accelerators=["h100-smx"])
+
+
+def test_of_context_and_request_only_what_does_not_follow_is_assumed():
+    def said(**keywords):
+        return assumed(make_plan("llama-3.1-8b", **keywords)).keys() & {"context", "isl", "osl", "sequences", "kv"}
+
+    assert said() == {"context", "isl", "osl", "sequences", "kv"}
+    assert said(isl=100, kv="fp8") == {"osl", "sequences"}
+    assert said(context=1000) == {"osl", "sequences", "kv"}
+    assert said(lengths=(1000, 20)) == {"osl", "kv"}
 
 
 def test_units_are_said(ranked):

@@ -63,7 +63,10 @@ def compare(args: argparse.Namespace) -> None:
     if len(stated):
         note(f"weight bytes and crossovers of {', '.join(stated)}: parameters as stated; --derive counts them")
     if args.form == "table" and args.output is None:
-        frame = frame.drop(columns=["weights_basis", "warning", "reason"])
+        for name, text in zip(frame["name"], frame["crossover_note"], strict=True):
+            if text:
+                note(f"{name}: cache = weights: {text}")
+        frame = frame.drop(columns=["weights_basis", "crossover_note", "warning", "reason"])
     emit(args, frame, say_assumed(args, chosen))
 
 

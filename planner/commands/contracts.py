@@ -17,6 +17,7 @@ from planner.commands.options import (
     online_option,
     read_model,
 )
+from planner.errors import UnknownName
 
 
 def register(commands: Commands) -> None:
@@ -117,11 +118,15 @@ def models(args: argparse.Namespace) -> None:
 
     frame = catalogue()
     if args.family is not None:
+        if args.family not in frame["family"].values:
+            raise UnknownName("family", args.family, sorted(frame["family"].unique()))
         frame = frame[frame["family"] == args.family]
     if args.min_params is not None:
         frame = frame[frame["parameters"] >= count(args.min_params, "--min-params")]
     if args.max_params is not None:
         frame = frame[frame["parameters"] <= count(args.max_params, "--max-params")]
+    if frame.empty:
+        note("no preset has so many parameters")
     emit(args, frame.drop(columns=["hub"]) if args.form == "table" and not args.output else frame, {})
 
 

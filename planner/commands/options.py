@@ -104,11 +104,11 @@ def edited(loaded: Loaded, edits: Sequence[str]) -> Any:
     return edit(loaded.architecture, dict(map(pair, edits)))
 
 
-def pair(text: str) -> tuple[str, str]:
-    """Split PATH=VALUE."""
+def pair(text: str, form: str = "PATH=VALUE, such as layers[0].mixer.n_kv_heads=4") -> tuple[str, str]:
+    """Split PATH=VALUE. Raises `UsageError`, which says the form, where there is nothing to split."""
     path, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"{text!r} is not PATH=VALUE, such as layers[0].mixer.n_kv_heads=4")
+        raise UsageError(f"{text!r} is not {form}")
     return path.strip(), value.strip()
 
 

@@ -121,7 +121,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
     if args.mtp:
         said["mtp"] = True
     for text in args.assumptions:
-        name, value = pair(text)
+        name, value = pair(text, "NAME=VALUE, such as memory_fraction=0.85")
         if name not in assumptions():
             raise UnknownName("assumption", name, assumptions())
         said[name] = parse_field(name, value)
@@ -151,9 +151,9 @@ def _say_fit(plan: Plan) -> None:
     """Times and prices of what cannot run are worth nothing without this."""
     from planner.memory import fit as ask
 
-    answer = ask(plan)
-    if answer.verdict == "does not fit":
-        short = show(-answer.headroom_bytes, "B", binary=True)
+    headroom = ask(plan).headroom_bytes
+    if headroom is not None and headroom < 0:
+        short = show(-headroom, "B", binary=True)
         note(f"this plan does not fit, a rank lacks {short}; planner fit says what would help")
 
 
@@ -218,9 +218,7 @@ API = ("model", "provider", "date", "usd_per_request", "break_even_requests_per_
 
 
 def size(args: argparse.Namespace) -> int:
-    from planner import catalogue
-    from planner.sizing import RESTS_ON
-    from planner.sizing import size as ask
+    from planner import catalogue, sizing
 
     plan = plan_of(args)
     top = count(args.top, "--top") if args.top else None
@@ -231,9 +229,9 @@ def size(args: argparse.Namespace) -> int:
         chosen["accelerators"] = args.accelerators.split(",")
     if args.replica_sizes:
         chosen["replica_sizes"] = [count(part, "--replica-sizes") for part in args.replica_sizes.split(",")]
-    frame = ask(plan, **chosen)
+    frame = sizing.size(plan, **chosen)
     ranked = frame["rank"].notna()
-    assumed = _say(plan.assumed(*RESTS_ON))
+    assumed = _say(sizing.assumed(plan))
     untried = 0 if args.accelerators else len(catalogue.names()) - frame["accelerator"].nunique()
     if untried:
         note(
@@ -254,8 +252,8 @@ def _show_ranking(args: argparse.Namespace, frame: DataFrame) -> None:
     from planner.parallel import Layout
     from planner.sizing import LAYOUT_FIELDS
 
-    shapes = frame[list(LAYOUT_FIELDS)].to_dict("records")
-    frame = frame.assign(layout=[str(Layout(**{name: int(n) for name, n in shape.items()})) for shape in shapes])
+    shapes = frame[list(LAYOUT_FIELDS)].itertuples(index=False)
+    frame = frame.assign(layout=[str(Layout(**dict(zip(LAYOUT_FIELDS, shape, strict=True)))) for shape in shapes])
     ranked = frame["rank"].notna()
     carried, rejected = frame[ranked], frame[~ranked]
     useful = rejected["accelerator"].isin(carried["accelerator"])

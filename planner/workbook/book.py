@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import xlsxwriter
@@ -241,8 +242,14 @@ def cached(value: Any) -> Any:
 def writing(path: Any, **options: Any) -> Iterator[Book]:
     """A book that is closed when all is written; `options` are XlsxWriter's.
 
-    Raises `UsageError` where the file cannot be made.
+    Raises `UsageError` for a name that no spreadsheet program opens, and where the file cannot be made.
     """
+    if Path(path).suffix.lower() != ".xlsx":
+        raise UsageError(f"{path}: a workbook's name ends in .xlsx")
+    try:
+        Path(path).touch()  # before the work, and before XlsxWriter opens files of its own
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
     book = Book(xlsxwriter.Workbook(str(path), OPTIONS | options))
     yield book
     try:

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import UsageError
@@ -33,10 +32,6 @@ def write_frame(frame: DataFrame, path: str | os.PathLike[str], name: str) -> No
     rows, columns = frame.shape
     if rows >= MOST_ROWS or columns > MOST_COLUMNS:
         raise UsageError(f"{path}: {rows:,} rows of {columns:,} cells are more than a sheet holds; write .csv instead")
-    try:
-        Path(path).touch()  # before the work, and before XlsxWriter opens files of its own
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
     units, heads = frame.attrs.get("units", {}), [str(head) for head in frame.columns]
     cells = [frame.iloc[:, place].tolist() for place in range(columns)]
     with writing(path, constant_memory=True) as book:

@@ -121,7 +121,7 @@ def test_a_cell_becomes_a_word_of_the_link_and_an_emptied_one_none():
 
 def test_an_unknown_price_has_an_empty_cell_that_can_be_filled():
     app = opened(**{**LINK, "accelerator": "mi300x"})
-    assert sentences(app) == ["no on_demand price of mi300x is known; give one in a price file of your own"]
+    assert sentences(app) == ["no on_demand price of mi300x is known; state usd_per_hour"]
     assert app.data_editor[0].value["USD"].isna()[0]
     app = opened(**{**LINK, "accelerator": "mi300x"}, usd_per_hour="2")
     assert sentences(app) == []

@@ -226,7 +226,7 @@ def test_bytes_in_powers_of_a_thousand():
 
 def test_an_unknown_price_is_said_once_and_the_rest_stands():
     app = opened(**{**LINK, "accelerator": "mi300x"})
-    assert sentences(app) == ["no on_demand price of mi300x is known; give one in a price file of your own"]
+    assert sentences(app) == ["no on_demand price of mi300x is known; state usd_per_hour"]
     assert metric(app, "First token after") == show(estimate(plan(accelerator="mi300x")).ttft_s, "s")
     assert all(row[1] for row in table(app, "rejected layouts")[1:])
     assert "Million input tokens" not in [each.label for each in app.metric]

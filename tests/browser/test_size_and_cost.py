@@ -104,7 +104,7 @@ def test_reasons_of_the_rejected_are_unfolded(visit):
 
 
 def opened(page, row):
-    """The cell of a price, open for typing: the table is drawn anew while the page settles, so it may take two tries."""
+    """The cell of a price, open for typing; the table is drawn anew while the page settles, so try again."""
     editor = page.get_by_test_id("stDataFrame").locator("canvas").first
     cell = page.locator("#portal").locator("textarea, input").first
     for _ in range(10):

@@ -145,6 +145,7 @@ def test_assumptions_are_replaced_by_name(capsys):
         ("fit llama-3.1-8b --accelerator h100-smx", 2, "did you mean 'h100-sxm'"),
         ("fit llama-3.1-8b --accelerator h100-sxm --context=-3", 3, "'-3' is negative"),
         ("fit llama-3.1-8b --accelerator h100-sxm --assume nonsense=3", 2, "nonsense"),
+        ("fit llama-3.1-8b --assume memory_fraction", 2, "is not NAME=VALUE, such as memory_fraction=0.85"),
         ("fit llama-3.1-8b --accelerator h100-sxm --assume memory_fraction=2", 2, "memory_fraction = 2 is not a share"),
         ("fit llama-3.1-8b --accelerator h100-sxm --usd-per-hour 0", 2, "usd_per_hour = 0 is not"),
         ("fit llama-3.1-8b --accelerator h100-sxm --count 8 --tp 3", 2, "count = 8"),
