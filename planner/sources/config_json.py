@@ -7,9 +7,12 @@ language part of a multimodal config, and what every family has.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from importlib.resources import files
 from typing import Any
 
 from planner.contract import Architecture
@@ -139,11 +142,20 @@ def _language_part(table: dict[str, Any], source: str) -> tuple[Config, list[str
     if "model_type" not in inner and isinstance(model_type, str) and f"{model_type}_text" in families():
         inner["model_type"] = f"{model_type}_text"
     config, notes = _language_part(inner, f"{source}: {nested}")
+    for key, value in _class_sizes().get(config.model_type, {}).items():
+        if key not in config.table:
+            config.assume(key, value)
     outer = Config(table, source)
     outer.ignore(nested, *_FOR_ALL_PARTS)
     notes += _left_out(outer, table)
     config.notes += [f"{source}: {key} is not understood" for key in outer.unknown_keys()]
     return config, notes
+
+
+@functools.cache
+def _class_sizes() -> dict[str, dict[str, int]]:
+    """Each family's own sizes: frameworks write a nested part without the keys that have its class's values."""
+    return tomllib.loads(files("planner.presets").joinpath("class_sizes.toml").read_text(encoding="utf-8"))
 
 
 def _left_out(config: Config, table: dict[str, Any]) -> list[str]:

@@ -14,18 +14,19 @@ _REQUIRED = object()
 # Keys that decide nothing about shapes, arithmetic or cache in any family.
 WITHOUT_INFLUENCE = frozenset(
     """
-    _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures attn_implementation
-    auto_map cache_implementation chunk_size_feed_forward dtype finetuning_task gradient_checkpointing is_decoder
-    is_encoder_decoder keys_to_ignore_at_inference max_length min_length name name_or_path pretraining_tp
-    pruned_heads return_dict tie_encoder_decoder torch_dtype torchscript transformers_version unsloth_fixed
-    unsloth_version use_bfloat16 use_cache use_return_dict
+    _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path _num_labels architectures
+    attn_implementation auto_map cache_implementation chunk_size_feed_forward custom_pipelines dtype finetuning_task
+    gradient_checkpointing is_decoder is_encoder_decoder keys_to_ignore_at_inference max_length min_length name
+    name_or_path pretraining_tp pruned_heads return_dict tie_encoder_decoder torch_dtype torchscript
+    transformers_version unsloth_fixed unsloth_version use_bfloat16 use_cache use_return_dict
 
     bos_token_id decoder_start_token_id eos_token_id model_max_length pad_token_id sep_token_id tokenizer_class
     tokenizer_name unk_token_id
 
-    attention_dropout attention_dropout_prob attention_probs_dropout_prob attn_dropout attn_pdrop classifier_dropout
-    dropout dropout_rate emb_pdrop embd_pdrop embed_dropout embedding_dropout expert_dropout ffn_dropout
-    hidden_dropout hidden_dropout_prob layerdrop mlp_dropout resid_dropout resid_pdrop residual_dropout
+    attention_dropout attention_dropout_prob attention_probs_dropout_prob attn_dropout attn_dropout_prob attn_pdrop
+    classifier_dropout dropout dropout_rate emb_dropout_prob emb_pdrop embd_pdrop embed_dropout embedding_dropout
+    expert_dropout ffn_dropout hidden_dropout hidden_dropout_prob layerdrop mlp_dropout resid_dropout resid_pdrop
+    residual_dropout
 
     aux_loss_alpha aux_loss_coef embedding_initializer_range init_device init_std initializer_cutoff_factor
     initializer_factor initializer_range input_jitter_noise moe_aux_loss_coef rescale_prenorm_residual

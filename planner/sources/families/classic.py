@@ -32,9 +32,8 @@ def gpt2(c: Config) -> Architecture:
     ff = read.feed_forward(c, d_ff=read.four_times(c, "n_inner"), gated=False, bias=True, activation=act)
     mixer = read.attention(c, head_dim=read.equal_heads(c), position=None, **read.biases("qkvo", True))
     layer = Layer(count=1, mixer=mixer, feed_forward=ff, norm=norm)
-    return read.decoder(
-        c, read.each(c, layer), norm, tied=True, embedding={"learned_positions": c.count("n_positions")}
-    )
+    positions = {"learned_positions": c.count("n_positions", "max_position_embeddings")}
+    return read.decoder(c, read.each(c, layer), norm, tied=True, embedding=positions)
 
 
 @family("gpt_bigcode")
@@ -49,6 +48,7 @@ def gpt_bigcode(c: Config) -> Architecture:
     c.ignore(
         "attention_softmax_in_fp32",
         "inference_runner",
+        "pad_key_length",
         "validate_runner_input",
         "pre_allocate_kv_cache",
         "max_batch_size",
@@ -56,9 +56,8 @@ def gpt_bigcode(c: Config) -> Architecture:
     width = read.equal_heads(c)
     mixer = read.attention(c, head_dim=width, n_kv_heads=heads, position=None, **read.biases("qkvo", True))
     layer = Layer(count=1, mixer=mixer, feed_forward=ff, norm=norm)
-    return read.decoder(
-        c, read.each(c, layer), norm, tied=True, embedding={"learned_positions": c.count("n_positions")}
-    )
+    positions = {"learned_positions": c.count("n_positions", "max_position_embeddings")}
+    return read.decoder(c, read.each(c, layer), norm, tied=True, embedding=positions)
 
 
 @family("gpt_neo")

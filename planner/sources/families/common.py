@@ -13,6 +13,7 @@ from planner.components.mixture import Mixture
 from planner.components.norm import LayerNorm, Norm, RMSNorm
 from planner.contract import Architecture, Layer, MultiToken
 from planner.sources.config_table import Config
+from planner.sources.families.class_values import GROUPED, SHARED_EXPERTS
 from planner.sources.families.rotary import max_positions, rope, rope_table
 from planner.spec import shown
 
@@ -49,30 +50,6 @@ WEIGHTS = {
     "float32": "fp32",
     "float": "fp32",
     "float8_e4m3fn": "fp8",
-}
-
-# Families whose class has a number of key and value heads of its own: a file without one does not mean equal heads.
-GROUPED = frozenset(
-    """
-    bamba bitnet cwm dots1 ernie4_5 ernie4_5_moe exaone exaone4 falcon_h1 gemma gemma2 gemma3_text gemma3n_text
-    gemma4_text glm glm4 glm4_moe glm4v_moe_text gpt_oss helium internlm3 jamba lfm2 lfm2_moe llama4_text mimo_v2_flash
-    minimax minimax_m2 ministral ministral3 mistral mixtral nemotron_h phi4_multimodal phimoe qwen2 qwen2_5_vl
-    qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next
-    qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm starcoder2
-    """.split()
-)
-
-# Shared experts of the classes that have some where the file does not say: transformers 5.24's own values.
-SHARED_EXPERTS = {
-    "deepseek_v2": 2,
-    "deepseek_v3": 1,
-    "deepseek_v32": 1,
-    "deepseek_v4": 1,
-    "ernie4_5_moe": 2,
-    "glm4_moe": 1,
-    "glm4v_moe_text": 1,
-    "glm_moe_dsa": 1,
-    "kimi_k2": 1,
 }
 
 Kind = TypeVar("Kind", bound=Hashable)
@@ -191,14 +168,16 @@ def window(c: Config, default: int | None = None) -> int | None:
 
 def feed_forward(c: Config, **fields: Any) -> FeedForward:
     """Dense feed-forward from the usual keys."""
-    fields.setdefault("activation", activation(c, default="silu"))
+    if "activation" not in fields:
+        fields["activation"] = activation(c, default="silu")
     width = fields.pop("d_ff", None) or c.count("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
     return FeedForward(d_ff=width, **fields)
 
 
 def mixture(c: Config, **fields: Any) -> Mixture:
     """Mixture of experts from the usual keys; its shared experts are `n_shared_experts` of an expert's width."""
-    fields.setdefault("activation", activation(c, default="silu"))
+    if "activation" not in fields:
+        fields["activation"] = activation(c, default="silu")
     width = fields.pop("d_ff", None) or c.count("moe_intermediate_size", "intermediate_size")
     n_experts = c.count("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
     top_k = fields.pop("top_k", None) or c.count(
@@ -313,7 +292,7 @@ def _labels(groups: Sequence[Layer]) -> list[str]:
 
 def multi_token(c: Config, layer: Layer, *, own_tables: bool = False) -> MultiToken | None:
     """The multi-token-prediction modules behind the decoder, as many as the file states."""
-    count = c.whole("num_nextn_predict_layers", default=0)
+    count = c.whole("num_nextn_predict_layers", "num_mtp_layers", default=0)
     return (
         MultiToken(count=count, layer=dataclasses.replace(layer, label=None), own_tables=own_tables) if count else None
     )

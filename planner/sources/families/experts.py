@@ -84,21 +84,19 @@ def llama4(c: Config) -> Architecture:
     norm, width = read.rms_norm(c, default=1e-5), read.head_dim(c, default=128)
     count = read.n_layers(c)
     c.ignore("for_llm_compressor")
-    every, step = c.count("no_rope_layer_interval", default=4), c.count("interleave_moe_layer_step", default=1)
+    every, step = c.count("no_rope_layer_interval", default=4), c.whole("interleave_moe_layer_step", default=1)
     turns = c.list("no_rope_layers") or [int((i + 1) % every != 0) for i in range(count)]
     if len(turns) != count:
         raise c.refuse(f"no_rope_layers has {len(turns)} entries for {count} layers")
     types = read.kinds(c, ["chunked_attention" if turn else "full_attention" for turn in turns])
     stated = c.list("moe_layers")
+    if stated is None and not step:
+        raise c.refuse("interleave_moe_layer_step = 0 says nothing of which layers have experts; moe_layers is missing")
     routed = set(range(step - 1, count, step) if stated is None else stated)
-    experts = read.mixture(
-        c,
-        d_ff=c.count("intermediate_size"),
-        d_ff_shared=c.count("intermediate_size"),
-        scoring="sigmoid",
-        normalised=False,
-        scales_input=True,
-    )
+    width_ff = c.count("intermediate_size")
+    fields: dict[str, Any] = {"scoring": "sigmoid", "normalised": False, "scales_input": True}
+    experts = read.mixture(c, d_ff=width_ff, d_ff_shared=width_ff, **fields) if routed else None
+    c.ignore("num_experts_per_tok", "num_local_experts")
     dense = read.feed_forward(c, d_ff=c.count("intermediate_size_mlp")) if len(routed) < count else None
     chunk = c.count("attention_chunk_size", default=None if c.stated("attention_chunk_size") else 8192)
     position = read.rope(c, width, base=500_000.0, interleaved=True)
@@ -109,9 +107,9 @@ def llama4(c: Config) -> Architecture:
 
     def build(kind: tuple[str, bool, bool]) -> Layer:
         turned = {"position": position, "qk_norm": qk_norm, "qk_norm_after_position": True}
-        fields: dict[str, Any] = turned if kind[1] else {"position": None, **stretched}
+        placed: dict[str, Any] = turned if kind[1] else {"position": None, **stretched}
         local = kind[0] == "chunked_attention"
-        mixer = read.attention(c, head_dim=width, chunk=chunk if local else None, **fields, **bias)
+        mixer = read.attention(c, head_dim=width, chunk=chunk if local else None, **placed, **bias)
         return Layer(
             count=1, label=read.LABELS[kind[0]], mixer=mixer, feed_forward=experts if kind[2] else dense, norm=norm
         )
@@ -176,17 +174,20 @@ def phimoe(c: Config) -> Architecture:
 def dbrx(c: Config) -> Architecture:
     """DBRX: LayerNorm without bias, clipped q, k, v; half of its keys stand in two inner tables."""
     attn, ffn = c.inner("attn_config"), c.inner("ffn_config")
-    ffn.ignore("moe_jitter_eps", "moe_loss_weight", "uniform_expert_assignment")
+    ffn.ignore("hidden_size", "moe_jitter_eps", "moe_loss_weight", "uniform_expert_assignment")
     attn.ignore("attn_pdrop", "kv_n_heads", "rope_theta")
+    c.ignore("num_key_value_heads", "rope_scaling")  # a framework's own, whatever attn_config says
     norm, width = LayerNorm(eps=1e-5, bias=False), read.equal_heads(c)
-    theta, outer = attn.positive("rope_theta", default=None), c.positive("rope_theta", default=None)
+    theta = attn.positive("rope_theta", default=None)
+    outer, newer = c.positive("rope_theta", default=None), c.inner("rope_parameters")
+    newer.ignore("rope_theta", "rope_type")
     if theta is not None and outer not in (None, theta):
         raise c.refuse(f"rope_theta = {outer:.10g} contradicts attn_config: rope_theta = {theta:.10g}")
     mixer = read.attention(
         c,
         head_dim=width,
         n_kv_heads=attn.count("kv_n_heads"),
-        position=Rope(base=theta or outer or 10_000.0),
+        position=Rope(base=theta or outer or newer.positive("rope_theta", default=10_000.0)),
         qkv_clip=attn.positive("clip_qkv", default=None),
     )
     act = ffn.inner("ffn_act_fn")
@@ -216,6 +217,8 @@ def jetmoe(c: Config) -> Architecture:
     if read.d_model(c) % experts:
         raise c.refuse(f"num_local_experts = {experts} does not divide hidden_size = {read.d_model(c)}")
     act = read.activation(c, "activation_function", "hidden_act", default="silu")
+    c.fixed("bias", "glu", to=True)
+    c.ignore("ffn_hidden_size", "layer_norm_epsilon", "length_max", "n_head", "rotary_percent")  # older spellings
     ff = read.mixture(c, activation=act, scoring="softmax_of_chosen", output_bias=True)
     layer = Layer(count=1, mixer=mixer, feed_forward=ff, norm=RMSNorm(eps=1e-6))
     return read.decoder(c, read.each(c, layer), norm, tied=True)
@@ -253,7 +256,7 @@ def ernie_moe(c: Config) -> Architecture:
     """ERNIE 4.5 MoE: neighbours turn; experts from one layer to another, with a correction that is a parameter."""
     norm, width, count = read.rms_norm(c, default=1e-5), read.head_dim(c), read.n_layers(c)
     c.fixed("use_bias", to=False)
-    c.ignore("moe_capacity", "moe_gate", "moe_norm_min", "moe_use_aux_free")
+    c.ignore("moe_capacity", "moe_gate", "moe_gate_act", "moe_norm_min", "moe_use_aux_free")
     if c.whole("num_nextn_predict_layers", default=0):
         c.note(f"{c.source}: the MTP modules are left out; their layout is not published")
     first, every = c.whole("moe_layer_start_index", default=1), c.count("moe_layer_interval", default=1)

@@ -24,7 +24,7 @@ def gemma(c: Config) -> Architecture:
         )
         act = "gelu_tanh"
     else:
-        act = read.activation(c, "hidden_activation", "hidden_act", default="gelu_pytorch_tanh")
+        act = activation(c)
     mixer = read.attention(c, head_dim=read.head_dim(c, default=256), **read.biases("qkvo", c.flag("attention_bias")))
     layer = Layer(count=1, mixer=mixer, feed_forward=read.feed_forward(c, activation=act), norm=norm)
     return read.decoder(c, read.each(c, layer), norm, tied=True, embedding=scaled(c))
@@ -45,8 +45,6 @@ def gemma2(c: Config) -> Architecture:
 @family("gemma3_text")
 def gemma3(c: Config) -> Architecture:
     """Gemma 3: five local layers, then a global one; local ones keep the unscaled base; queries and keys are normed."""
-    for key, value in (("num_attention_heads", 8), ("num_key_value_heads", 4), ("vocab_size", 262_208)):
-        c.assume(key, value)
     caps = {key: _stated_or(c, key, None) for key in ("attn_logit_softcapping", "final_logit_softcapping")}
     every = c.count("sliding_window_pattern", "_sliding_window_pattern", default=6)
     types = read.kinds(c, read.local_every(c, every))
@@ -65,7 +63,7 @@ def _sandwich(c: Config, types: list[str], per_kind: dict[str, dict[str, Any]], 
     """Local and global layers with norms on both sides of each branch (Gemma 2 and 3)."""
     causal_only(c)
     norm = read.rms_norm(c, unit_offset=True)
-    act = read.activation(c, "hidden_activation", "hidden_act", default="gelu_pytorch_tanh")
+    act = activation(c)
     ff = read.feed_forward(c, activation=act)
     windows = read.windows(c, types, read.window(c, default=4096))
     fields = {
@@ -81,6 +79,13 @@ def _sandwich(c: Config, types: list[str], per_kind: dict[str, dict[str, Any]], 
 
     output = {"soft_cap": caps["final_logit_softcapping"]}
     return read.decoder(c, read.stack(types, build), norm, tied=True, embedding=scaled(c), output=output)
+
+
+def activation(c: Config) -> Any:
+    """hidden_activation goes before hidden_act, which older files keep beside it with another value."""
+    name = "hidden_activation" if c.has("hidden_activation") else "hidden_act"
+    c.ignore("hidden_act")
+    return read.activation(c, name, default="gelu_pytorch_tanh")
 
 
 def scaled(c: Config) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from planner.components.streams import AltUp, LowRankResidual
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
+from planner.sources.families.gemma import activation
 
 WINDOWED, GLOBAL = "sliding_attention", "full_attention"
 
@@ -36,7 +37,7 @@ def gemma3n(c: Config) -> Architecture:
     kinds = [(types[i], reads[i], int(widths[i]), float(sparse[i])) for i in range(count)]
     labels = {kind: _label(kind, kinds) for kind in kinds}
     sources = {t: labels[[k for k in kinds if k[0] == t and not k[1]][-1]] for t in set(types[: count - shared])}
-    act = read.activation(c, "hidden_activation", "hidden_act", default="gelu_pytorch_tanh")
+    act = activation(c)
     row = read.size(c, "hidden_size_per_layer_input", default=256)
     extras = (
         LowRankResidual(rank=read.size(c, "laurel_rank", default=64), norm=norm),

@@ -13,7 +13,8 @@ from planner.components.position import Rope
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
-from planner.sources.families.gemma import GLOBAL, WINDOWED, causal_only, scaled
+from planner.sources.families.gemma import GLOBAL, WINDOWED, activation, causal_only, scaled
+from planner.spec import shown
 
 Kind = tuple[str, bool]  # layer type, and whether it reads the keys and values of the last such layer before it
 
@@ -33,7 +34,7 @@ def gemma4(c: Config) -> Architecture:
         raise c.refuse(f"num_kv_shared_layers leaves {own} of {count} layers; each type needs keys of its own")
     doubled = c.flag("use_double_wide_mlp")
     row = c.whole("hidden_size_per_layer_input", default=256)
-    act = read.activation(c, "hidden_activation", "hidden_act", default="gelu_pytorch_tanh")
+    act = activation(c)
     extras = (LayerInput(width=row, activation=act, norm=norm),) if row else ()
 
     def build(kind: Kind) -> Layer:
@@ -41,7 +42,7 @@ def gemma4(c: Config) -> Architecture:
         return Layer(
             count=1,
             label=read.LABELS[kind[0]] + ("_reader" if reader else ""),
-            mixer=_mixer(c, norm, windows[kind[0]], read.LABELS[kind[0]] if reader else None),
+            mixer=_mixer(c, norm, types, windows[kind[0]], read.LABELS[kind[0]] if reader else None),
             feed_forward=_feed_forward(c, norm, act, wide=doubled and reader),
             residual="sandwich",
             norm=norm,
@@ -61,7 +62,7 @@ def gemma4(c: Config) -> Architecture:
     )
 
 
-def _mixer(c: Config, norm: RMSNorm, window: int | None, source: str | None) -> DenseAttention:
+def _mixer(c: Config, norm: RMSNorm, types: list[str], window: int | None, source: str | None) -> DenseAttention:
     """Local attention, or global with heads of another width; its values may be its keys before norm and rotation."""
     fields: dict[str, Any] = {
         "scale": 1.0,
@@ -71,12 +72,28 @@ def _mixer(c: Config, norm: RMSNorm, window: int | None, source: str | None) -> 
         **read.biases("qkvo", c.flag("attention_bias")),
     }
     width = read.head_dim(c, default=256)
-    wide = c.count("global_head_dim", default=width if c.stated("global_head_dim") else 512)
-    alone, of_globals = c.flag("attention_k_eq_v"), c.count("num_global_key_value_heads", default=None)
+    alone, (wide, of_globals) = c.flag("attention_k_eq_v"), _of_globals(c, width, types)
     if window is not None:
         return read.attention(c, head_dim=width, window=window, position=_rope(c, width, WINDOWED), **fields)
     heads = of_globals if alone else None
     return read.attention(c, head_dim=wide, n_kv_heads=heads, position=_rope(c, wide, GLOBAL), v_from_k=alone, **fields)
+
+
+def _of_globals(c: Config, width: int, types: list[str]) -> tuple[int, int | None]:
+    """Head width and own KV heads of global layers; newer files have both in per_layer_config, under each index."""
+    wide = c.count("global_head_dim", default=width if c.stated("global_head_dim") else 512)
+    heads: int | None = c.count("num_global_key_value_heads", default=None)
+    layers = c.table_of("per_layer_config")
+    if not layers:
+        return wide, heads
+    first, *others = layers.values()
+    at = sorted(int(key) for key in layers if key.isascii() and key.isdigit() and len(key) < 6)
+    if at != [i for i, kind in enumerate(types) if kind == GLOBAL] or any(other != first for other in others):
+        raise c.refuse("per_layer_config has other layers than the global ones, or different ones")
+    if not isinstance(first, dict) or set(first) - {"head_dim", "num_key_value_heads"}:
+        raise c.refuse(f"per_layer_config: {shown(first)} has more than head_dim and num_key_value_heads")
+    own = Config({"model_type": c.model_type, **first}, f"{c.source}: per_layer_config")
+    return own.count("head_dim", default=width), own.count("num_key_value_heads", default=None)
 
 
 def _rope(c: Config, width: int, kind: str) -> Rope:

@@ -134,7 +134,7 @@ def nemotron_h(c: Config) -> Architecture:
     c.fixed("mamba_hidden_act", to="silu")
     if c.whole("num_nextn_predict_layers", default=0):
         c.note(f"{c.source}: modules for multi-token prediction are left out; they are not built for nemotron_h")
-    c.ignore("mtp_layers_block_type", "mtp_hybrid_override_pattern")
+    c.ignore("mtp_layers_block_type", "mtp_hybrid_override_pattern", *NEMOTRON_EXPERTS)
 
     def build(kind: str) -> Layer:
         if kind == "M":
@@ -151,6 +151,12 @@ def nemotron_h(c: Config) -> Architecture:
     layers = read.stack(list(pattern), build)
     c.ignore("intermediate_size", "moe_intermediate_size", "head_dim", "attention_head_dim", "attention_bias")
     return read.decoder(c, layers, norm)
+
+
+NEMOTRON_EXPERTS = """
+    moe_latent_size moe_shared_expert_intermediate_size n_group n_routed_experts n_shared_experts norm_topk_prob
+    num_experts_per_tok routed_scaling_factor topk_group
+    """.split()
 
 
 def _nemotron_pattern(c: Config) -> str:
@@ -213,8 +219,9 @@ def falcon_h1(c: Config) -> Architecture:
     gated = {"norm_by_group": True, "norm_before_gate": before} if c.flag("mamba_rms_norm") else {}
     scales = tuple(map(float, lists["ssm"])) if lists["ssm"] else None
     state = hybrid_mamba2(c, norm=norm if gated else None, scales=scales, **gated)
-    c.fixed("projectors_bias", to=state.bias)
-    c.ignore("mamba_use_mlp", "attn_layer_indices", "mamba_proj_bias", "mlp_expansion_factor")
+    if c.flag("projectors_bias") != state.bias:
+        raise c.refuse("mamba_proj_bias and projectors_bias differ, which is not built for falcon_h1")
+    c.ignore("mamba_use_mlp", "attn_layer_indices", "mlp_expansion_factor")
     for name, length in (("mlp", 2), ("ssm", 5)):
         if len(lists[name] or range(length)) != length:
             raise c.refuse(f"{name}_multipliers has not {length} entries")
@@ -238,7 +245,8 @@ def zamba2(c: Config) -> Architecture:
     """Zamba2: Mamba-2 layers, some behind one of `num_mem_blocks` shared blocks, which take turns."""
     norm, width, heads = read.rms_norm(c, default=1e-5), read.d_model(c), read.size(c, "n_mamba_heads", default=8)
     inner = c.count("mamba_expand", default=2) * width
-    c.ignore("mamba_headdim", "kv_channels", "num_query_groups", "attention_hidden_size", "hybrid_layer_ids")
+    c.ignore("mamba_headdim", "kv_channels", "num_query_groups", "hybrid_layer_ids")
+    c.fixed("attention_hidden_size", to=2 * width)
     c.ignore("rope_theta")  # without use_mem_rope nothing turns
     mixer = mamba2_mixer(
         c,
@@ -255,6 +263,7 @@ def zamba2(c: Config) -> Architecture:
     )
     default = "m" + "mmmmmh" * 7 + "mmmmh" + "mmmh" + "mm"
     names = c.list("layers_block_type", "layer_types", of=str) or [{"m": "mamba", "h": "hybrid"}[k] for k in default]
+    names = ["mamba" if name == STATE else name for name in names]
     if len(names) != read.n_layers(c) or set(names) - {"mamba", "hybrid"}:
         raise c.refuse(f"layers_block_type is not mamba or hybrid for each of {read.n_layers(c)} layers")
     plain = Layer(count=1, label="state", mixer=mixer, norm=norm)

@@ -9,19 +9,7 @@ from planner.components.position import Alibi, Position, Rope, Temperature
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
-
-# What the class of Ministral 3 has where the file has no word about rotation (transformers 5.24).
-MINISTRAL3_ROPE = {
-    "rope_type": "yarn",
-    "rope_theta": 1_000_000.0,
-    "factor": 16.0,
-    "original_max_position_embeddings": 16_384,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "mscale": 1.0,
-    "mscale_all_dim": 1.0,
-    "llama_4_scaling_beta": 0.1,
-}
+from planner.sources.families.class_values import MINISTRAL3_ROPE
 
 
 def plain(
@@ -63,7 +51,7 @@ def seed_oss(c: Config) -> Architecture:
 @family("helium")
 def helium(c: Config) -> Architecture:
     """Helium: llama that turns neighbours."""
-    width = read.head_dim(c, default=128)
+    width = read.equal_heads(c)
     position = read.rope(c, width, base=100_000.0, interleaved=True)
     mixer = {"head_dim": width, "position": position, **read.biases("qkv", c.flag("attention_bias"))}
     return plain(c, read.rms_norm(c, default=1e-8), mixer=mixer, ff={"bias": c.flag("mlp_bias")})
@@ -98,6 +86,7 @@ def internlm2(c: Config) -> Architecture:
 def internlm3(c: Config) -> Architecture:
     """InternLM 3: switches of their own for q, k, v and for the rest."""
     bias = c.flag("bias")
+    c.fixed("attention_bias", "mlp_bias", to=False)
     mixer = {**read.biases("qkv", c.flag("qkv_bias")), "o_bias": bias}
     return plain(c, read.rms_norm(c, default=1e-5), mixer=mixer, ff={"bias": bias})
 
@@ -115,7 +104,8 @@ def baichuan(c: Config) -> Architecture:
 def qwen1(c: Config) -> Architecture:
     """Qwen 1: biases on q, k, v only; intermediate_size is the width of gate and up together."""
     c.fixed("no_bias", "scale_attn_weights", to=True)
-    c.ignore("bf16", "fp16", "fp32", "onnx_safe", "use_cache_kernel", "use_cache_quantization", "softmax_in_fp32")
+    c.ignore("bf16", "fp16", "fp32", "onnx_safe", "softmax_in_fp32")
+    c.ignore("use_cache_kernel", "use_cache_quantization", "use_flash_attn")
     if c.flag("use_dynamic_ntk"):
         c.note(f"{c.source}: use_dynamic_ntk acts beyond the trained length only, and is left out")
     if c.flag("use_logn_attn"):

@@ -15,7 +15,8 @@ from planner.sources.families import common as read
 def gptj(c: Config) -> Architecture:
     """GPT-J and CodeGen: one norm for both branches, neighbours turned, no attention bias, a bias on the logits."""
     c.fixed("scale_attn_weights", to=True)
-    c.ignore("n_ctx", *(f"summary_{key}" for key in "activation first_dropout proj_to_labels type use_proj".split()))
+    c.ignore("n_ctx", "rotary")
+    c.ignore(*(f"summary_{key}" for key in "activation first_dropout proj_to_labels type use_proj".split()))
     norm = read.layer_norm(c)
     act = read.activation(c, "activation_function", default="gelu_new")
     ff = read.feed_forward(c, d_ff=read.four_times(c, "n_inner"), gated=False, bias=True, activation=act)
@@ -50,6 +51,7 @@ def gpt_neox(c: Config) -> Architecture:
 def falcon(c: Config) -> Architecture:
     """Falcon: one KV head (7B), grouped ones (11B, 40B, 180B), parallel branches, RoPE or ALiBi."""
     c.fixed("apply_residual_connection_post_layernorm", to=False)
+    c.ignore("ff_factor")
     norm = read.layer_norm(c)
     new = c.flag("new_decoder_architecture", default=c.model_type == "RefinedWeb")
     parallel = c.flag("parallel_attn", default=True)
@@ -60,6 +62,7 @@ def falcon(c: Config) -> Architecture:
     bias = c.flag("bias")
     width = read.equal_heads(c)
     alibi = c.flag("alibi")
+    c.ignore("rope_parameters")
     position = Alibi(scaled_with_scores=True, precision="bf16") if alibi else read.rope(c, width)
     ff = read.feed_forward(
         c,

@@ -24,7 +24,7 @@ def rope(
     """Rotary embedding of heads of that width; `base` and `partial` are the family's own where the file has none.
 
     `layer_type` picks its own table where rope_parameters has one for each kind of layer; without `scaled` a scaling
-    rule is read past. `default` is the whole table that the family has where the file has no word about rotation.
+    rule is read past. `default` is the whole table that the family has where the file has none.
     """
     table = rope_table(c, layer_type, default=default)
     theta = table.positive("rope_theta", "rope_base", default=None)
@@ -36,6 +36,7 @@ def rope(
     if share > 1:
         raise c.refuse(f"partial_rotary_factor = {share:.10g} is more than the whole head, which is 1")
     scaling = rope_scaling(c, table, width, share) if scaled else None
+    table.ignore("rope_type")
     turned = width if isinstance(scaling, position.Proportional) else int(width * share)
     if turned < 2:
         raise c.refuse(f"partial_rotary_factor = {share:.10g} leaves {turned} elements of a head of {width} to turn")
@@ -55,10 +56,11 @@ def layered(c: Config) -> bool:
 def rope_table(c: Config, layer_type: str | None = None, *, default: dict[str, Any] | None = None) -> Config:
     """The table that has the scaling rule: of the layer type, else rope_parameters, else rope_scaling.
 
-    `default` is the family's own, for a file without a word about rotation.
+    `default` is the family's own, for a file without either; its base gives way to a stated rope_theta.
     """
-    if default is not None and not c.has("rope_theta", "rope_scaling", "rope_parameters"):
-        return Config({"model_type": c.model_type, **default}, c.source)
+    if default is not None and not (c.stated("rope_scaling") or c.has("rope_parameters")):
+        theta = c.positive("rope_theta", default=default["rope_theta"])
+        return Config({"model_type": c.model_type, **default, "rope_theta": theta}, c.source)
     if layered(c):
         tables = c.inner("rope_parameters")
         if layer_type is None:
@@ -109,9 +111,14 @@ def _original(c: Config, table: Config) -> int:
 
 
 def max_positions(c: Config) -> int | None:
-    """The stated length, or None."""
+    """The stated length, or None. Files keep the length of training beside the one they serve, which is taken."""
     names = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
-    return c.count(*names, default=None) or None
+    stated = {name: c.count(name) for name in names if c.has(name)}
+    c.ignore(*names)
+    if len(set(stated.values())) > 1:
+        lengths = ", ".join(f"{name} = {length:,}" for name, length in stated.items())
+        c.note(f"{c.source}: several lengths are stated, and the first is taken: {lengths}")
+    return next(iter(stated.values()), None)
 
 
 def _yarn(c: Config, table: Config) -> RopeScaling:

@@ -14,15 +14,15 @@ from planner.components.position import Rope, Yarn
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
+from planner.sources.families.class_values import GROUPS, ROUTED_SCALE
 
 
-@family("deepseek_v2", "deepseek_v3", "kimi_k2")
+@family("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
 def deepseek(c: Config) -> Architecture:
-    """DeepSeek-V2, V3 and Kimi K2: latent attention, shared experts, group-limited routing, an MTP module (V3)."""
-    norm = read.rms_norm(c)
-    layers = first_dense(
-        c, latent_attention(c), deepseek_mixture(c), norm, default=0 if c.model_type == "deepseek_v2" else 3
-    )
+    """DeepSeek-V2, V3, Kimi K2, GLM-4.7-Flash: latent attention, shared experts, groups, an MTP module from V3 on."""
+    norm = read.rms_norm(c, default=1e-5 if c.model_type == "glm4_moe_lite" else 1e-6)
+    first = {"deepseek_v2": 0, "glm4_moe_lite": 1}.get(c.model_type, 3)
+    layers = first_dense(c, latent_attention(c), deepseek_mixture(c), norm, default=first)
     return read.decoder(c, layers, norm, mtp=read.multi_token(c, layers[-1], own_tables=True))
 
 
@@ -63,10 +63,11 @@ def deepseek_mixture(c: Config) -> Mixture:
     method = c.text("topk_method", default="greedy" if second else "noaux_tc")
     if method not in ("greedy", "group_limited_greedy", "noaux_tc"):
         raise c.refuse(f"topk_method = {method!r:.60} is none of greedy, group_limited_greedy, noaux_tc")
-    groups, kept = c.count("n_group", default=None), c.count("topk_group", default=None)
+    of_class = GROUPS.get(c.model_type, (None, None))
+    groups, kept = (c.count(key, default=n) for key, n in zip(("n_group", "topk_group"), of_class, strict=True))
     limited = groups is not None and method != "greedy"
-    normalised = c.flag("norm_topk_prob", default=not second)
-    scale = c.positive("routed_scaling_factor", default=1.0)
+    normalised = c.flag("norm_topk_prob", default=c.model_type not in ("deepseek_v2", "dots1"))
+    scale = c.positive("routed_scaling_factor", default=ROUTED_SCALE.get(c.model_type, 1.0))
     scoring = c.text("scoring_func", default="softmax" if second else "sigmoid")
     if scoring not in ("softmax", "sigmoid"):
         raise c.refuse(f"scoring_func = {scoring!r:.60} is neither softmax nor sigmoid")
@@ -84,15 +85,24 @@ def deepseek_mixture(c: Config) -> Mixture:
 
 
 def first_dense(c: Config, mixer: Mixer, experts: Mixture, norm: Norm, *, default: int) -> list[Layer]:
-    """The first layers with a dense feed-forward, all others with experts, or once in moe_layer_freq."""
-    first = c.whole("first_k_dense_replace", default=default)
-    every = c.count("moe_layer_freq", default=1)
+    """The layers below the experts' with a dense feed-forward, all others with experts."""
     dense = read.feed_forward(c)
 
     def build(routed: bool) -> Layer:
         return Layer(count=1, mixer=mixer, feed_forward=experts if routed else dense, norm=norm)
 
-    return read.stack([i >= first and i % every == 0 for i in range(read.n_layers(c))], build)
+    return read.stack(routed_layers(c, default), build)
+
+
+def routed_layers(c: Config, default: int) -> list[bool]:
+    """Which layers have experts: by mlp_layer_types, or all after the first, or once in moe_layer_freq."""
+    first, every = c.whole("first_k_dense_replace", default=default), c.count("moe_layer_freq", default=1)
+    named, count = c.list("mlp_layer_types", of=str), read.n_layers(c)
+    if named is None:
+        return [i >= first and i % every == 0 for i in range(count)]
+    if len(named) != count:
+        raise c.refuse(f"mlp_layer_types has {len(named)} entries for {count} layers")
+    return [kind != "dense" for kind in named]
 
 
 @family("glm4_moe", "glm4v_moe_text")

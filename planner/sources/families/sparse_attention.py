@@ -14,7 +14,8 @@ from planner.components.streams import HyperConnections
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
-from planner.sources.families.sparse import deepseek_mixture, latent_attention
+from planner.sources.families.rotary import layered, rope_scaling
+from planner.sources.families.sparse import deepseek_mixture, latent_attention, routed_layers
 from planner.spec import shown
 
 WINDOW, SPARSE, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
@@ -38,11 +39,7 @@ def deepseek_sparse(c: Config) -> Architecture:
     )
     mixers = {True: mixer, False: dataclasses.replace(mixer, own_index=False)}
     own = _own_index(c, count)
-    dense, experts, first = read.feed_forward(c), deepseek_mixture(c), c.whole("first_k_dense_replace", default=3)
-    every, named = c.count("moe_layer_freq", default=1), c.list("mlp_layer_types", of=str)
-    routed = [kind != "dense" for kind in named] if named else [i >= first and i % every == 0 for i in range(count)]
-    if len(routed) != count:
-        raise c.refuse(f"mlp_layer_types has {len(routed)} entries for {count} layers")
+    dense, experts, routed = read.feed_forward(c), deepseek_mixture(c), routed_layers(c, 3)
     c.ignore("layer_types")
 
     def build(kind: tuple[bool, bool]) -> Layer:
@@ -69,7 +66,7 @@ def _own_index(c: Config, count: int) -> list[bool]:
 def deepseek_v4(c: Config) -> Architecture:
     """DeepSeek-V4: four residual streams, compressed attention, first layers routed by a table of token ids."""
     norm, count = read.rms_norm(c), read.n_layers(c)
-    c.fixed("num_key_value_heads", to=1)
+    c.fixed("num_key_value_heads", "n_shared_experts", to=1)
     for name in ("attention_bias", "mlp_bias"):
         c.fixed(name, to=False)
     c.ignore("expert_dtype", "topk_method", "head_dim", "compress_rope_theta")
@@ -119,15 +116,13 @@ def _v4_mixer(c: Config, kind: str, norm: RMSNorm) -> CompressedAttention:
     """One kind of layer; those with compressed entries turn by a base of their own, stretched by YaRN at scale 1."""
     width = read.size(c, "head_dim", default=512)
     turned = c.count("qk_rope_head_dim", default=int(width * c.positive("partial_rotary_factor", default=0.125)))
-    stretched = read.rope(c, turned, interleaved=True)
-    position = Rope(base=stretched.base, interleaved=True)
+    position, stretched = _v4_ropes(c, turned)
     fields: dict[str, Any] = {}
     if kind != WINDOW:
         scaling = stretched.scaling
         if isinstance(scaling, Yarn):
             scaling = dataclasses.replace(scaling, attention_factor=scaling.attention_factor or 1.0)
-        base = c.positive("compress_rope_theta", default=160_000.0)
-        position = dataclasses.replace(stretched, base=base, scaling=scaling)
+        position = dataclasses.replace(stretched, scaling=scaling)
         fields = {"compress": _rate(c, kind), "overlap": kind == SPARSE}
     if kind == SPARSE:
         index = {"heads": "index_n_heads", "head_dim": "index_head_dim", "top_k": "index_topk"}
@@ -145,6 +140,25 @@ def _v4_mixer(c: Config, kind: str, norm: RMSNorm) -> CompressedAttention:
         rope_head_dim=turned,
         **fields,
     )
+
+
+def _v4_ropes(c: Config, turned: int) -> tuple[Rope, Rope]:
+    """The rotation of the window and of compressed entries: rope_parameters has both, older files a base for each."""
+    if not layered(c):
+        stretched = read.rope(c, turned, interleaved=True)
+        base = c.positive("compress_rope_theta", default=160_000.0)
+        return Rope(base=stretched.base, interleaved=True), dataclasses.replace(stretched, base=base)
+    c.ignore("rope_theta")
+    plain, compressed = read.rope_table(c, "main"), read.rope_table(c, "compress")
+    for table in (plain, compressed):
+        table.ignore("partial_rotary_factor", "rope_type")  # the turned width is known
+    base = plain.positive("rope_theta", default=10_000.0)
+    stretched = Rope(
+        base=compressed.positive("rope_theta", default=160_000.0),
+        interleaved=True,
+        scaling=rope_scaling(c, compressed, turned, 1.0),
+    )
+    return Rope(base=base, interleaved=True), stretched
 
 
 def _v4_experts(c: Config, by_table: bool) -> Mixture:

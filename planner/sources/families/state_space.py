@@ -78,7 +78,7 @@ def mamba2(c: Config) -> Architecture:
 
 def mamba2_mixer(c: Config, *, d_inner: int | None = None, **fields: Any) -> Mamba2:
     """Mamba-2 whose heads together have the width that the file states."""
-    c.ignore("norm_before_gate", *WITHOUT_INFLUENCE)
+    c.ignore("norm_before_gate", "time_step_rank", *WITHOUT_INFLUENCE)
     heads, width = fields["n_heads"], fields["head_dim"]
     if d_inner is not None and heads * width != d_inner:
         raise c.refuse(f"{heads} heads of {width} are not the inner width {d_inner} of the state space")

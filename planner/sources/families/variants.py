@@ -149,6 +149,7 @@ def olmo2(c: Config) -> Architecture:
 def exaone4(c: Config) -> Architecture:
     """EXAONE 4: norms on the branches' outputs, QK-norm per head; with a window, global layers know no positions."""
     norm = read.rms_norm(c, default=1e-5)
+    c.fixed("reorder_and_qk_norm", to=True)
     width, window = read.head_dim(c), read.window(c, default=4096)
     types = read.kinds(c, _exaone_pattern(c) if window else ["full_attention"] * read.n_layers(c))
     position = read.rope(c, width)
@@ -292,7 +293,9 @@ def hunyuan_mixer(c: Config, norm: RMSNorm) -> dict[str, Any]:
     """The attention of both Hunyuan families; a rope table with `alpha` raises the base once and for all."""
     c.fixed("use_qk_norm", to=True)
     c.fixed("use_cla", to=False)
-    c.ignore("cla_share_factor", "position_embedding_xdrope", "use_rotary_pos_emb", "rotary_type")
+    c.ignore("cla_share_factor", "dense_list", "mlp_bias", "norm_type", "org_vocab_size", "pool_type")
+    c.ignore("position_embedding_xdrope", "rotary_type", "use_rotary_pos_emb", "add_classification_head", "class_num")
+    c.ignore(*(key for key in c.table if key.startswith(("im_", "text_")) or key.endswith("_id")))
     width = c.count("head_dim", "attention_head_dim", default=None) or read.head_dim(c)
     table = read.rope_table(c)
     alpha = table.positive("alpha", default=None)

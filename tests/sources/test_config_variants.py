@@ -1,0 +1,182 @@
+"""Configs beyond the truth set, counted by an outside program: other sizes, classes' own values, files written anew.
+
+Rows of `config_variants.jsonl.gz`; totals and stored buffers are those of transformers 5.24.0 on the meta device, built
+from the same keys. `real`: published configs from general knowledge or from copies in public repositories (the count
+does not depend on that); `default`: what a class without arguments writes; `resaved`: a truth row or a `real` one as
+transformers 5 writes it again (rope_parameters, layer_types, per_layer_config, mlp_layer_types); `missing` and `null`:
+a truth row with one key taken out or null; `nested`: multimodal files, whose text part leaves the class's values out.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from planner import folds
+from planner.components.position import Llama3, Yarn
+from planner.errors import ContractError
+from planner.sources.config_json import read_config
+from planner.sources.families.class_values import GROUPED
+
+DATA = Path(__file__).parents[1] / "data"
+ROWS = [json.loads(line) for line in gzip.decompress((DATA / "config_variants.jsonl.gz").read_bytes()).splitlines()]
+TRUTH = [json.loads(line) for line in gzip.decompress((DATA / "params.jsonl.gz").read_bytes()).splitlines()]
+CONFIGS = {row["name"]: {**row["config"], "model_type": row["model_type"]} for row in TRUTH}
+
+COMPUTED = {"minimax"}  # its decay rates are buffers that no published total counts
+
+
+def kind(*kinds):
+    return [pytest.param(row, id=f"{row['kind']}: {row['name']}") for row in ROWS if row["kind"] in kinds]
+
+
+def read(name, **changes):
+    table = {**CONFIGS[name], **changes}
+    return read_config({key: value for key, value in table.items() if value is not ...}, "config.json")
+
+
+def assert_counted(reading, row):
+    parts = reading.architecture.parts()
+    assert folds.parameters(parts, buffers=False) == row["total"]
+    if row["config"]["model_type"] not in COMPUTED:
+        assert folds.parameters(parts) - row["total"] == row["buffers"]
+
+
+@pytest.mark.parametrize("row", kind("real", "default", "resaved", "null"))
+def test_counts_are_exact(row):
+    assert_counted(read_config(row["config"], row["name"]), row)
+
+
+@pytest.mark.parametrize("row", kind("missing"))
+def test_a_missing_key_is_refused_or_the_class_s_own(row):
+    key = row["name"].rpartition(" ")[2]
+    if key == "num_key_value_heads" and row["config"]["model_type"] in GROUPED:
+        with pytest.raises(ContractError, match="num_key_value_heads is missing"):
+            read_config(row["config"], row["name"])
+    else:
+        assert_counted(read_config(row["config"], row["name"]), row)
+
+
+@pytest.mark.parametrize("row", kind("nested"))
+def test_a_text_part_has_its_class_s_sizes_and_says_so(row):
+    reading = read_config(row["config"], "config.json")
+    assert_counted(reading, row)
+    text = row["config"].get("text_config") or row["config"].get("llm_config") or row["config"]
+    if not {"hidden_size", "d_model"} & set(text):
+        assert any("hidden_size is missing" in note for note in reading.notes)
+
+
+def test_a_file_of_its_own_is_not_filled_in():
+    with pytest.raises(ContractError, match="hidden_size is missing"):
+        read("huggyllama/llama-7b", hidden_size=...)
+
+
+def test_null_in_a_text_part_stays_null():
+    text = {**CONFIGS["deepseek-ai/DeepSeek-V2-Lite"], "q_lora_rank": None, "num_experts_per_tok": 6}
+    reading = read_config({"model_type": "a_wrapper", "text_config": text}, "config.json")
+    assert reading.architecture.layers[0].mixer.q_lora_rank is None
+
+
+# --- what no count shows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "base"),
+    [
+        ("CohereLabs/c4ai-command-a-03-2025", ("rope_theta",), 10_000.0),
+        ("adept/persimmon-8b-base", ("rope_theta",), 10_000.0),
+        ("LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct", ("rope_theta", "rope_scaling"), 500_000.0),
+        ("mistralai/Ministral-3-3B-Instruct-2512#text", ("rope_parameters",), 1_000_000.0),
+    ],
+)
+def test_the_class_s_rotation_is_taken_where_the_file_has_none(name, keys, base):
+    architecture = read(name, **dict.fromkeys(keys, ...)).architecture
+    assert {layer.mixer.position.base for layer in architecture.layers if layer.mixer.position} == {base}
+
+
+def test_ministral3_stretches_by_its_class_s_table():
+    mixer = read("mistralai/Ministral-3-3B-Instruct-2512#text", rope_parameters=...).architecture.layers[0].mixer
+    assert isinstance(mixer.position.scaling, Yarn)
+    assert (mixer.position.scaling.factor, mixer.position.scaling.original_positions) == (16.0, 16_384)
+    assert (mixer.temperature.slope, mixer.temperature.interval) == (0.1, 16_384)
+
+
+@pytest.mark.parametrize(
+    ("changes", "scaled"), [({}, True), ({"rope_theta": 5e5}, True), ({"rope_scaling": None}, False)]
+)
+def test_a_class_s_scaling_goes_with_a_stated_base_and_yields_to_null(changes, scaled):
+    plain = dict.fromkeys(("rope_theta", "rope_scaling", "rope_parameters"), ...)
+    position = read("swiss-ai/Apertus-8B-2509", **(plain | changes)).architecture.layers[0].mixer.position
+    assert position.base == changes.get("rope_theta", 12e6)
+    assert isinstance(position.scaling, Llama3) == scaled
+
+
+def test_deepseek_v4_may_write_both_rotations_in_rope_parameters():
+    plain = {"rope_theta": 10_000, "rope_type": "default", "partial_rotary_factor": 0.125}
+    yarn = {"rope_type": "yarn", "type": "yarn", "rope_theta": 160_000, "factor": 16, "beta_fast": 32, "beta_slow": 1}
+    yarn |= {"original_max_position_embeddings": 65_536, "attention_factor": 1.0, "partial_rotary_factor": 0.125}
+    name = "deepseek-ai/DeepSeek-V4-Flash"
+    anew = read(name, rope_parameters={"main": plain, "compress": yarn}, rope_scaling=..., compress_rope_theta=...)
+    assert anew.architecture == read(name).architecture
+    assert anew.unknown_keys == ()
+
+
+def test_gemma4_global_layers_may_stand_in_per_layer_config():
+    name = "google/gemma-4-26B-A4B#text"
+    old = read(name)
+    own = {"head_dim": 512, "num_key_value_heads": 2}
+    moved = {"global_head_dim": ..., "num_global_key_value_heads": ...}
+    places = [i for i, entry in enumerate(CONFIGS[name]["layer_types"]) if entry == "full_attention"]
+    anew = read(name, per_layer_config={f"{i:02}": own for i in places}, **moved)
+    assert anew.architecture == old.architecture
+    assert anew.unknown_keys == ()
+    with pytest.raises(ContractError, match="per_layer_config has other layers than the global ones"):
+        read(name, per_layer_config={"0": own}, **moved)
+    with pytest.raises(ContractError, match="has more than head_dim and num_key_value_heads"):
+        read(name, per_layer_config={str(i): {**own, "wobble": 1} for i in places}, **moved)
+
+
+def test_deepseek_s_routing_has_its_class_s_values():
+    bare = dict.fromkeys(("n_group", "topk_group", "routed_scaling_factor"), ...)
+    experts = read("deepseek-ai/DeepSeek-V3", **bare).architecture.layers[-1].feed_forward
+    assert (experts.n_groups, experts.top_k_groups, experts.routed_scale) == (8, 4, 2.5)
+    assert not read("rednote-hilab/dots.llm1.inst", norm_topk_prob=...).architecture.layers[-1].feed_forward.normalised
+
+
+def test_gemma_s_newer_activation_goes_before_the_older():
+    reading = read("google/gemma-2-9b", hidden_act="gelu", hidden_activation="gelu_pytorch_tanh")
+    assert reading.architecture.layers[0].feed_forward.activation == "gelu_tanh"
+
+
+def test_llama4_without_experts_needs_neither_their_number_nor_their_step():
+    row = next(row for row in ROWS if row["name"] == "mobilellm-r1-950m")
+    with pytest.raises(ContractError, match="moe_layers is missing"):
+        read_config({**row["config"], "moe_layers": None}, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "sentence"),
+    [
+        ("tiiuae/Falcon-H1-7B-Base", {"projectors_bias": True}, "mamba_proj_bias and projectors_bias differ"),
+        ("kyutai/helium-1-preview-2b", {"head_dim": 96}, "is not hidden_size"),
+        ("Zyphra/Zamba2-2.7B", {"attention_hidden_size": 2560}, "attention_hidden_size = 2560 is not built"),
+        ("deepseek-ai/DeepSeek-V4-Flash", {"n_shared_experts": 2}, "n_shared_experts = 2 is not built"),
+    ],
+)
+def test_what_the_class_does_not_build_is_refused(name, changes, sentence):
+    with pytest.raises(ContractError, match=sentence):
+        read(name, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "longest"),
+    [
+        ("huggyllama/llama-7b", {"max_position_embeddings": 4096, "max_sequence_length": 16_384}, 4096),
+        ("huggyllama/llama-7b", {"max_position_embeddings": 32_768, "seq_length": 8192}, 32_768),
+    ],
+)
+def test_a_second_length_is_said_and_not_refused(name, changes, longest):
+    reading = read(name, **changes)
+    assert reading.architecture.max_positions == longest
+    assert any("several lengths are stated" in note for note in reading.notes)
