@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from planner import catalogue
-from planner.plan import Engine
+from planner.plan_parts import Engine
 from planner.pricing import BASES, api_prices
 
 LAYOUT = ("tp", "pp", "dp", "ep", "attention_dp")

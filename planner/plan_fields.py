@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.assumptions import assumptions
 from planner.errors import InputError
-from planner.plan import PARTS
+from planner.plan_parts import PARTS
 from planner.spec import field_types, shown
 from planner.units import parse_bytes, parse_count, parse_quantity
 

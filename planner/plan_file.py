@@ -22,8 +22,9 @@ from typing import Any
 from planner.assumptions import assumptions
 from planner.errors import InputError, PlannerError, UnknownName, suggest
 from planner.loading import from_table, parse_toml, to_table, write_toml
-from planner.plan import PARTS, Plan, fields_of_a_plan, make_plan
+from planner.plan import Plan, fields_of_a_plan, make_plan
 from planner.plan_fields import parse_field
+from planner.plan_parts import PARTS
 from planner.sources import presets
 from planner.spec import field_names, shown
 

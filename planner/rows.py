@@ -29,7 +29,6 @@ from planner.parallel import ranks
 from planner.phases import timings
 from planner.plan import (
     Plan,
-    Prices,
     Rule,
     as_plan,
     fields_of_a_plan,
@@ -39,6 +38,7 @@ from planner.plan import (
     request_rules,
 )
 from planner.plan_fields import read_cell
+from planner.plan_parts import Prices
 from planner.spec import ShownRow, field_names, violations
 from planner.summary import beyond
 

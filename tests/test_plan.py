@@ -9,8 +9,9 @@ import planner
 from planner.assumptions import assumptions
 from planner.errors import InputError, PlannerError, UsageError
 from planner.parallel import Layout
-from planner.plan import Workload, as_plan, fields_of_a_plan, make_plan
+from planner.plan import as_plan, fields_of_a_plan, make_plan
 from planner.plan_file import parse_plan, plan_to_toml, read_plan
+from planner.plan_parts import Workload
 
 
 def test_what_is_not_said_is_assumed_and_shown():

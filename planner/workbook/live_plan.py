@@ -19,7 +19,8 @@ from planner.errors import InputError, PlannerError
 from planner.ladder import rank_terms, reserved_terms
 from planner.parallel import Rank, ranks
 from planner.phases import Timing, timings
-from planner.plan import Plan, Prices
+from planner.plan import Plan
+from planner.plan_parts import Prices
 from planner.storage import weight_format
 from planner.summary import Load, summary
 from planner.textbook.cost import owned_usd_per_hour
