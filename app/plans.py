@@ -28,6 +28,8 @@ LABELS = {
     "reserve_bytes": "Reserve",
     "prefill_tokens": "Tokens of a pass",
     "compute_fraction": "Compute fraction",
+    "fp8_compute_fraction": "Compute fraction, fp8",
+    "fp4_compute_fraction": "Compute fraction, fp4",
     "bandwidth_fraction": "Bandwidth fraction",
     "link_fraction": "Link fraction",
     "collective_latency_s": "Latency of a collective, s",
@@ -145,13 +147,12 @@ def text(word: str, *, width: int, placeholder: str = "", plan: Plan | None = No
 
 
 def _default(known: Assumption, plan: Plan | None) -> str:
-    """The value that an assumption has while nobody says another, and those of compute formats that differ."""
+    """The value that an assumption has while nobody says another."""
     engine = st.session_state["engine"]
     value = known.at(engine, plan is not None and plan.moe)
     if known.unit == "B":
         return show(value, "B", binary=True).replace(" ", "")
-    formats = () if plan is None else (name for name in known.formats if name in plan.device.peak_flops)
-    return ", ".join([str(value), *(f"{name} {known.formats[name]}" for name in formats)])
+    return str(value)
 
 
 def choice(word: str, label: str, width: int) -> None:

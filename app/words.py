@@ -10,7 +10,15 @@ from planner.pricing import BASES, api_prices
 
 LAYOUT = ("tp", "pp", "dp", "ep", "attention_dp")
 MEMORY = ("memory_fraction", "reserve_bytes", "prefill_tokens")
-TIMES = ("compute_fraction", "bandwidth_fraction", "link_fraction", "collective_latency_s", "seconds_per_layer")
+TIMES = (
+    "compute_fraction",
+    "fp8_compute_fraction",
+    "fp4_compute_fraction",
+    "bandwidth_fraction",
+    "link_fraction",
+    "collective_latency_s",
+    "seconds_per_layer",
+)
 OWNING = ("purchase_usd", "amortisation_years", "usd_per_kwh", "pue")
 API = {"input": "api_input", "cached_input": "api_cached_input", "output": "api_output"}
 """Class of tokens -> the word of a price that the user gives for it."""

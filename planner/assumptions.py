@@ -29,15 +29,12 @@ class Assumption:
     meaning: str
     source: str
     engines: Mapping[str, Any] = field(default_factory=dict)
-    formats: Mapping[str, Any] = field(default_factory=dict)
     moe: Any = None
 
-    def at(self, engine: str, moe: bool, compute: str | None = None) -> Any:
-        """The value for an engine, for a decoder with routed experts or without, and for a compute format."""
+    def at(self, engine: str, moe: bool) -> Any:
+        """The value for an engine, and for a decoder with routed experts or without."""
         if engine in self.engines:
             return self.engines[engine]
-        if compute is not None and compute in self.formats:
-            return self.formats[compute]
         return self.moe if moe and self.moe is not None else self.value
 
 

@@ -21,6 +21,7 @@ from planner.phases import Timing, timings
 from planner.plan import Plan, as_plan, explained
 from planner.pricing import api_prices, hour_price
 from planner.textbook.cost import break_even_requests, fleet_usd, owned_usd_per_hour, usd_per_mtok
+from planner.timing import compute_fractions
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -194,7 +195,7 @@ class Cost:
     @property
     def assumed(self) -> dict[str, Any]:
         """What the answer rests on and the user did not say."""
-        return self.plan.assumed(*RESTS_ON)
+        return self.plan.assumed(*RESTS_ON, *compute_fractions(self.plan))
 
     def to_frame(self) -> DataFrame:
         """A row for each figure: figure, value, unit."""
@@ -265,7 +266,7 @@ class Cost:
 
 
 RESTS_ON = (
-    "weights kv utilisation days_per_month requests_per_user_day basis isl osl sequences compute_fraction "
+    "weights kv utilisation days_per_month requests_per_user_day basis isl osl sequences "
     "bandwidth_fraction link_fraction collective_latency_s seconds_per_layer"
 ).split()
 

@@ -67,17 +67,14 @@ class Plan:
         """Whether the decoder has routed experts."""
         return has_experts(self.model)
 
-    def assume(self, name: str, compute: str | None = None) -> Any:
-        """The value of an assumption: the user's, else that of the engine or the compute format, else the general one.
-
-        Raises `UnknownName`.
-        """
+    def assume(self, name: str) -> Any:
+        """The value of an assumption: the user's, else the engine's, else the general one. Raises `UnknownName`."""
         if name in self.overrides:
             return self.overrides[name]
         known = assumptions()
         if name not in known:
             raise UnknownName("assumption", name, known)
-        return known[name].at(self.engine, self.moe, compute)
+        return known[name].at(self.engine, self.moe)
 
     def dealt(self, ways: int) -> list[list[int]]:
         """The ragged lengths in so many groups: the longest is dealt first, each to the group with fewest positions."""

@@ -24,6 +24,7 @@ from planner.parallel import Layout, legal_layouts
 from planner.phases import timings
 from planner.plan import Plan, as_plan
 from planner.spec import shown
+from planner.timing import FRACTIONS
 from planner.units import show
 
 REPLICA_SIZES = (1, 2, 4, 8, 16)
@@ -32,7 +33,13 @@ REPLICA_SIZES = (1, 2, 4, 8, 16)
 LAYOUT_FIELDS = ("tp", "pp", "dp", "attention_dp", "ep")
 
 RESTS_ON = tuple(
-    dict.fromkeys("engine weights kv context memory_fraction reserve_bytes prefill_tokens".split() + cost.RESTS_ON)
+    dict.fromkeys(
+        [
+            *"engine weights kv context memory_fraction reserve_bytes prefill_tokens".split(),
+            *cost.RESTS_ON,
+            *("compute_fraction", *FRACTIONS.values()),
+        ]
+    )
 )
 """Figures of a plan that a ranking uses and that have a default."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from planner.arithmetic import evaluate, word
 from planner.phases import Stages, Timing, runs, timed
 from planner.plan import Plan, as_plan, explained, position_notes
-from planner.timing import Run
+from planner.timing import Run, compute_fraction, compute_fractions
 from planner.traffic import unpacked
 from planner.units import show
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 RESTS_ON = (
-    "weights kv tp pp dp isl osl sequences attention logits mla compute_fraction bandwidth_fraction link_fraction "
+    "weights kv tp pp dp isl osl sequences attention logits mla bandwidth_fraction link_fraction "
     "collective_latency_s seconds_per_layer"
 ).split()
 
@@ -131,7 +131,8 @@ class Estimate(Timing):
         """What the answer rests on and the user did not say."""
         said = self.plan.workload
         follows = {"isl"} if said.context is not None else {"isl", "sequences"} if said.lengths is not None else set()
-        return self.plan.assumed(*(name for name in RESTS_ON if name not in follows))
+        rests_on = (*RESTS_ON, *compute_fractions(self.plan))
+        return self.plan.assumed(*(name for name in rests_on if name not in follows))
 
     @property
     def products(self) -> DataFrame:
@@ -163,7 +164,7 @@ class Estimate(Timing):
         }
         formats = [format for format in device.peak_flops if format in used]
         frame = pandas.DataFrame({"format": formats, "peak_flops_per_s": [device.peak(name) for name in formats]})
-        reached = [self.plan.assume("compute_fraction", name) for name in formats]
+        reached = [self.plan.assume(compute_fraction(name)) for name in formats]
         frame["reached_flops_per_s"] = frame["peak_flops_per_s"] * reached
         frame["peak_bytes_per_s"] = device.bandwidth_bytes_per_s
         frame["reached_bytes_per_s"] = device.bandwidth_bytes_per_s * reading

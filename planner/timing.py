@@ -25,7 +25,23 @@ from planner.errors import InputError
 from planner.parallel import Collective, Rank
 from planner.plan import Plan
 from planner.storage import find
-from planner.traffic import Batch, Work, work
+from planner.traffic import Batch, Work, compute_bases, work
+
+FRACTIONS = {
+    **dict.fromkeys(("fp8", "int8", "mxfp6"), "fp8_compute_fraction"),
+    **dict.fromkeys(("nvfp4", "mxfp4", "int4"), "fp4_compute_fraction"),
+}
+"""Narrow compute format -> the assumption that says which share of its peak is reached."""
+
+
+def compute_fraction(format: str) -> str:
+    """The assumption that says which share of the peak of a compute format is reached."""
+    return FRACTIONS.get(format, "compute_fraction")
+
+
+def compute_fractions(plan: Plan) -> list[str]:
+    """The assumptions about shares of peaks that a plan's products rest on."""
+    return list(dict.fromkeys(compute_fraction(plan.device.compute_format(basis)) for basis in compute_bases(plan)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +70,7 @@ class Rates:
         """These rates times the fractions that the plan assumes, and its fixed times."""
         link = plan.assume("link_fraction")
         return Rates(
-            s_per_flop={format: s / plan.assume("compute_fraction", format) for format, s in self.s_per_flop.items()},
+            s_per_flop={format: s / plan.assume(compute_fraction(format)) for format, s in self.s_per_flop.items()},
             s_per_byte=self.s_per_byte / plan.assume("bandwidth_fraction"),
             s_per_link_byte=None if self.s_per_link_byte is None else self.s_per_link_byte / link,
             s_per_network_byte=None if self.s_per_network_byte is None else self.s_per_network_byte / link,

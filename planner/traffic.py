@@ -232,6 +232,13 @@ def compute_basis(scheme: Scheme, tensor: Tensor, plan: Plan) -> str:
     return stored if stored in formats() else plan.model.activations
 
 
+def compute_bases(plan: Plan) -> list[str]:
+    """The formats by which a device chooses how to multiply the plan's tensors; the activations' own comes first."""
+    scheme = weight_format(plan.weights)
+    tensors = (tensor for part in plan.model.parts() for tensor in part.bill.tensors)
+    return list(dict.fromkeys([plan.model.activations, *(compute_basis(scheme, t, plan) for t in tensors)]))
+
+
 def unpacked(plan: Plan, rank: Rank) -> dict[str, str]:
     """Stored format -> compute format, of the weights that the device unpacks to 16 bits to multiply them."""
     scheme, found = weight_format(plan.weights), {}

@@ -17,7 +17,7 @@ from planner.errors import InputError, UsageError
 from planner.phases import timings
 from planner.plan import make_plan
 from planner.speed import UNITS, estimate
-from planner.timing import Rates
+from planner.timing import Rates, compute_fraction
 
 ONE_H100 = {"accelerator": "h100-sxm", "isl": 2048, "osl": 2}
 
@@ -348,7 +348,7 @@ def test_roofs_are_those_of_the_formats_that_are_multiplied():
     assert roofs["peak_flops_per_s"].to_dict() == {"bf16": 989.4e12, "fp8": 1978.9e12}
     assert roofs["reached_bytes_per_s"].tolist() == [3.35e12 / 2] * 2
     assert roofs["peak_ridge"]["bf16"] == pytest.approx(989.4 / 3.35)
-    reached = {format: answer.plan.assume("compute_fraction", format) for format in roofs.index}
+    reached = {format: answer.plan.assume(compute_fraction(format)) for format in roofs.index}
     for product in answer.products[answer.products["flops"] > 0].to_dict("records"):
         peak = roofs["peak_flops_per_s"][product["format"]]
         assert product["compute_s"] == pytest.approx(product["flops"] / (peak * reached[product["format"]]))

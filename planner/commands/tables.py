@@ -145,9 +145,8 @@ def _assumed(cases: DataFrame) -> dict[str, Any]:
         if known.engines and "engine" in cases.columns:
             assumed[name] = "each engine's own"
         else:
-            others = [f"{value} in {format}" for format, value in known.formats.items()]
-            others += [f"{known.moe} with routed experts"] * (known.moe is not None)
-            assumed[name] = ", ".join([str(known.value), *others]) if others else known.value
+            moe = None if known.moe is None else f"{known.value}, {known.moe} with routed experts"
+            assumed[name] = moe or known.value
     assumed |= {name: "each contract's own" for name in ("weights", "kv") if name not in cases.columns}
     note("assumed where no cell says otherwise: " + ", ".join(map(_said, assumed.items())))
     return assumed

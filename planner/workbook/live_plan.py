@@ -21,10 +21,9 @@ from planner.parallel import Rank, ranks
 from planner.phases import Timing, timings
 from planner.plan import Plan
 from planner.plan_parts import Prices
-from planner.storage import weight_format
 from planner.summary import Load, summary
 from planner.textbook.cost import owned_usd_per_hour
-from planner.traffic import compute_basis
+from planner.traffic import compute_bases
 from planner.workbook.subject import Subject, slug, subject, words_of
 
 HOUR = "usd_per_accelerator_hour"
@@ -62,7 +61,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Device:
-    """An accelerator in words; products go by the format in which a tensor is stored."""
+    """An accelerator in words. `computes`: the format in which a tensor is stored -> that in which it is multiplied."""
 
     name: str
     memory_bytes: Value
@@ -71,13 +70,14 @@ class Device:
     network_bytes_per_s: Value
     power_w: Value
     domain_size: int
+    computes: Mapping[str, str]
     peak_flops: Mapping[str, Value]
 
     def compute_format(self, stored: str) -> str:
-        """The stored format itself: its cell holds the rate of the format that the device multiplies it in."""
-        if stored not in self.peak_flops:
+        """The format that tensors stored so are multiplied in."""
+        if stored not in self.computes:
             raise InputError(f"{self.name} has no published peak for tensors stored in {stored}")
-        return stored
+        return self.computes[stored]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,10 @@ class LivePlan:
         return {**self.subject.values, **self.device, **numbers, HOUR: self.hour}
 
     def movable(self) -> list[str]:
-        """Accelerators for which the same formulas hold: their links reach as far, and the figures are known."""
+        """Accelerators for which the same formulas hold.
+
+        Their links reach as far, they multiply in the same formats, and the figures are known.
+        """
         device = self.plan.accelerator
         if device is None:
             return []
@@ -125,6 +128,7 @@ class LivePlan:
         def alike(other: Accelerator) -> bool:
             same = all((reach <= other.domain_size) == (reach <= device.domain_size) for reach in reaches)
             try:
+                same &= all(other.compute_format(b) == device.compute_format(b) for b in self.bases.values())
                 return same and all(value is not None for value in _figures(other, self.bases, self.device).values())
             except InputError:
                 return False
@@ -135,7 +139,7 @@ class LivePlan:
 
 def live_plan(plan: Plan) -> LivePlan:
     """A plan in words, with as much of its contract in words as its answers can be recorded over."""
-    bases = {f"flops_per_s_{slug(basis)}": basis for basis in _bases(plan)} if plan.accelerator else {}
+    bases = {f"flops_per_s_{slug(basis)}": basis for basis in compute_bases(plan)} if plan.accelerator else {}
     inputs = list(_inputs(plan))
     hour = _hour(plan)
     try:
@@ -216,8 +220,9 @@ def _in_words(plan: Plan, model: Architecture, bases: Mapping[str, str], inputs:
     if plan.accelerator is not None:
         own = plan.accelerator
         rates = {name: None if getattr(own, name) is None else word(name) for name in DEVICE}
-        peaks = {basis: word(name) for name, basis in bases.items()}
-        device = Device(own.name, domain_size=own.domain_size, peak_flops=peaks, **rates)
+        computes = {basis: own.compute_format(basis) for basis in bases.values()}
+        peaks = {computes[basis]: word(name) for name, basis in bases.items()}
+        device = Device(own.name, domain_size=own.domain_size, computes=computes, peak_flops=peaks, **rates)
     assumed = {name: word(name) for name in assumptions() if name in names and name not in LOADS}
     return replace(
         plan,
@@ -260,13 +265,6 @@ def _numbers_of(live: Architecture, stated: Architecture) -> Iterator[tuple[str,
     for path, value in flatten(live):
         if isinstance(value, Written):
             yield value.args[0], numbers[path]
-
-
-def _bases(plan: Plan) -> list[str]:
-    """The formats by which a device chooses how to multiply the plan's tensors."""
-    scheme = weight_format(plan.weights)
-    tensors = (tensor for part in plan.model.parts() for tensor in part.bill.tensors)
-    return list(dict.fromkeys([plan.model.activations, *(compute_basis(scheme, t, plan) for t in tensors)]))
 
 
 def _figures(device: Accelerator, bases: Mapping[str, str], only: Iterable[str] | None = None) -> dict[str, Any]:
