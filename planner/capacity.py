@@ -69,15 +69,15 @@ def most_sequences(plan: Plan) -> int | None:
 def fewest_accelerators(plan: Plan, *, most: int = 64) -> Layout | None:
     """The layout of the fewest accelerators, up to `most`, on which the plan fits; None where there is none.
 
-    Within one scale-up domain a layout divides tensors or experts; beyond it, domains are filled whole and further ones
-    are pipeline stages or replicas. Of several layouts the one that leaves most memory is taken.
+    Within one scale-up domain or machine a layout divides tensors or experts; beyond it they are filled whole, and
+    further ones are pipeline stages or replicas. Of several layouts the one that leaves most memory is taken.
 
     >>> from planner.plan import make_plan
     >>> plan = make_plan("llama-3.1-70b", accelerator="h100-sxm", context=131_072)
     >>> fewest_accelerators(plan).accelerators
     4
     """
-    domain = plan.device.domain_size
+    domain = plan.device.group_size
     for count in range(1, most + 1):
         if count > domain and count % domain:
             continue
@@ -129,7 +129,7 @@ def _largest(fits: Callable[[int], bool], low: int, high: int, bounded: bool) ->
 
 
 def _layouts(plan: Plan, count: int) -> Iterator[Layout]:
-    domain = plan.device.domain_size
+    domain = plan.device.group_size
     for layout, broken in legal_layouts(plan.model, count):
         if not broken and layout.tp <= domain and (layout.pp == 1 or count > domain):
             yield layout

@@ -236,7 +236,7 @@ def _typed(key: str, value: Any, types: Mapping[str, Any]) -> Any:
 def _number(value: Any, unit: str, place: str) -> float:
     if unit == "B":
         return parse_bytes(value, place)
-    if place == "domain_size":
+    if place in ("domain_size", "machine_size"):
         return parse_count(value, place)
     return parse_quantity(value, "1" if unit == "W" else unit, place)
 

@@ -35,9 +35,13 @@ BOUNDS = {
     "network_bytes_per_s": ("B/s", 1e8, 1e14),
     "host_bytes_per_s": ("B/s", 1e9, 1e13),
     "domain_size": ("1", 1, 1e5),
+    "machine_size": ("1", 1, 1e5),
     "power_w": ("W", 1, 1e5),
     "peak_flops": ("FLOP/s", 1e12, 1e18),
 }
+MACHINE_SIZE = 8
+"""Devices of a machine whose file does not say: what servers of PCIe cards hold at most (NVIDIA-certified systems)."""
+
 _OPTIONAL = frozenset(BOUNDS) - {"memory_bytes", "bandwidth_bytes_per_s", "domain_size", "peak_flops"}
 _USABLE = (0.5, 1.08)  # of the number on the box: a laptop keeps a third to itself, a GB read as GiB gives 1.074
 _PROVENANCES = ("datasheet", "measured", "assumed", GIVEN)
@@ -72,8 +76,9 @@ class Fact:
 class Accelerator:
     """One device, in base units; links and networks count one direction of one device, all its links together.
 
-    `domain_size` is the number of devices that the scale-up link joins, 1 if there is none; beyond it traffic goes over
-    the network, and over `host_bytes_per_s` (PCIe) to the host's memory. `pair_link_bytes_per_s` is stated where each
+    `domain_size` is the number of devices that the scale-up link joins, 1 if there is none. Beyond it the devices of a
+    machine (`machine_size`, taken to be 8 where a file does not say) exchange over its PCIe, `host_bytes_per_s`, which
+    leads to the host's memory, too; further ones over the network. `pair_link_bytes_per_s` is stated where each
     two devices have links of their own and no switch. Absent figures are None, absent peaks are not in `peak_flops`.
     Raises `ContractError` for a figure that is zero, negative, NaN or out by a prefix.
     """
@@ -88,6 +93,7 @@ class Accelerator:
     link_bytes_per_s: float | None = None
     pair_link_bytes_per_s: float | None = None
     domain_size: int = 1
+    machine_size: int | None = None
     network_bytes_per_s: float | None = None
     host_bytes_per_s: float | None = None
     power_w: float | None = None
@@ -140,6 +146,19 @@ class Accelerator:
         if self.link_bytes_per_s is None or self.pair_link_bytes_per_s is None:
             return self.link_bytes_per_s
         return min(self.link_bytes_per_s, (devices - 1) * self.pair_link_bytes_per_s)
+
+    @property
+    def group_size(self) -> int:
+        """Devices that a decoder can be divided over without a network: those of a domain, or else of a machine."""
+        if self.host_bytes_per_s is None:
+            return self.domain_size
+        return max(self.domain_size, MACHINE_SIZE if self.machine_size is None else self.machine_size)
+
+    def route(self, devices: int) -> str:
+        """The figure that bounds an exchange among so many: the scale-up link, a machine's PCIe, or the network."""
+        if devices <= self.domain_size:
+            return "link_bytes_per_s"
+        return "host_bytes_per_s" if devices <= self.group_size else "network_bytes_per_s"
 
     def compute_format(self, stored: str) -> str:
         """The format in which this device multiplies a tensor stored in `stored`, such as ``awq-g128`` or ``fp8``.

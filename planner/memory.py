@@ -286,7 +286,7 @@ def _levers(answer: Fit) -> Iterator[str]:
                 saved = _shown(answer.needed_bytes - changed.needed_bytes)
                 yield f"{name} = {format} saves {saved} and {'fits' if changed.verdict == 'fits' else 'fits tightly'}"
     tp = plan.layout.tp * 2
-    while tp <= plan.device.domain_size:
+    while tp <= plan.device.group_size:
         try:
             if headroom_bytes(plan.changed(tp=tp)) >= 0:
                 yield f"tp = {tp}"

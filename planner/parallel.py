@@ -164,7 +164,7 @@ def legal_layouts(model: Architecture, accelerators: int) -> tuple[tuple[Layout,
 
 
 def widest_layout(model: Architecture, accelerators: int, domain: int) -> Layout:
-    """The legal layout of most tensor-parallel ranks in a scale-up domain; what is left of the accelerators replicates.
+    """The legal layout of most tensor-parallel ranks in a domain or machine; the other accelerators replicate.
 
     >>> import planner
     >>> str(widest_layout(planner.load("llama-3.1-8b"), 24, 8))

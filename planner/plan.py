@@ -176,7 +176,7 @@ def fields_of_a_plan() -> tuple[str, ...]:
 def make_plan(model: Any, **keywords: Any) -> Plan:
     """A plan from a model and any of `fields_of_a_plan`; what is None counts as not said.
 
-    With `count` accelerators and no layout the largest legal tensor parallelism inside one scale-up domain is taken,
+    With `count` accelerators and no layout the largest legal tensor parallelism inside a domain or machine is taken,
     further accelerators hold further replicas. Raises `UsageError` or `InputError` with the field and its rule.
 
     >>> plan = make_plan("llama-3.1-70b", accelerator="h100-sxm", count=8, context=32768)
@@ -234,7 +234,7 @@ def _layout(model: Architecture, device: Accelerator | None, said: Mapping[str, 
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_ACCELERATORS:
         raise UsageError(f"count = {count!r} is not a number of accelerators from 1 to {MOST_ACCELERATORS:,}")
     if not stated:
-        return widest_layout(model, count, count if device is None else device.domain_size)
+        return widest_layout(model, count, count if device is None else device.group_size)
     if "dp" not in said and count % layout.accelerators == 0:
         layout = replace(layout, dp=count // layout.accelerators)
     if layout.accelerators != count:

@@ -118,7 +118,7 @@ def _devices(plan: Plan, names: Iterable[str] | None) -> Iterator[Accelerator]:
 def _rows(plan: Plan, device: Accelerator, sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
     for replica in sizes:
         for layout, broken in legal_layouts(plan.model, replica):
-            if layout.dp == 1 and (layout.tp <= device.domain_size or layout.tp == 1):
+            if layout.dp == 1 and layout.tp <= device.group_size:
                 shape = {name: getattr(layout, name) for name in LAYOUT_FIELDS}
                 row = {"accelerator": device.name, "count": replica, **shape, "reason": broken}
                 yield row | ({} if broken else _carried(plan, device, layout))

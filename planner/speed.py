@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from planner.arithmetic import evaluate, word
 from planner.phases import Stages, Timing, runs, timed
 from planner.plan import Plan, as_plan, explained, position_notes
-from planner.timing import Run, compute_fraction, compute_fractions
+from planner.timing import Run, compute_fraction, compute_fractions, reach
 from planner.traffic import unpacked
 from planner.units import show
 
@@ -271,6 +271,10 @@ def _notes(plan: Plan, decode: list[Run]) -> Iterator[str]:
         found |= unpacked(plan, run.rank)
     for stored, format in found.items():
         yield f"{plan.device.name} unpacks {stored} weights and multiplies them in {format}"
+    exchanged = (c for run in decode for c in run.rank.collectives if c.ranks > 1)
+    if any(plan.device.route(reach(plan.layout, c)) == "host_bytes_per_s" for c in exchanged):
+        machine = f"a machine of {plan.device.group_size}"
+        yield f"no link joins all ranks: {plan.device.name} exchanges over PCIe, in {machine}"
     if plan.moe:
         yield "tokens are taken to choose their experts evenly"
     held = plan.holders

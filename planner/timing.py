@@ -16,16 +16,19 @@ The numbers of a load, of `Rates` and of the assumptions may be words that compi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from planner.arithmetic import Value, maximum, minimum
 from planner.errors import InputError
-from planner.parallel import Collective, Rank
+from planner.parallel import Collective, Layout, Rank
 from planner.plan import Plan
 from planner.storage import find
 from planner.traffic import Batch, Work, compute_bases, work
+
+ROUTES = ("link_bytes_per_s", "host_bytes_per_s", "network_bytes_per_s")
+"""What carries an exchange; `Accelerator.route` says which."""
 
 FRACTIONS = {
     **dict.fromkeys(("fp8", "int8", "mxfp6"), "fp8_compute_fraction"),
@@ -46,12 +49,11 @@ def compute_fractions(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What a rank reaches. `s_per_flop` is by compute format; links are None where nothing is known or needed."""
+    """What a rank reaches. `s_per_flop` is by compute format, `s_per_sent_byte` by route, as far as one is known."""
 
     s_per_flop: Mapping[str, Any]
     s_per_byte: Any
-    s_per_link_byte: Any = None
-    s_per_network_byte: Any = None
+    s_per_sent_byte: Mapping[str, Any] = field(default_factory=dict)
     collective_latency_s: Any = 0
     seconds_per_layer: Any = 0
 
@@ -62,8 +64,7 @@ class Rates:
         return cls(
             s_per_flop={format: 1 / peak for format, peak in device.peak_flops.items()},
             s_per_byte=1 / device.bandwidth_bytes_per_s,
-            s_per_link_byte=None if device.link_bytes_per_s is None else 1 / device.link_bytes_per_s,
-            s_per_network_byte=None if device.network_bytes_per_s is None else 1 / device.network_bytes_per_s,
+            s_per_sent_byte={name: 1 / rate for name in ROUTES if (rate := getattr(device, name)) is not None},
         )
 
     def reached(self, plan: Plan) -> Rates:
@@ -72,8 +73,7 @@ class Rates:
         return Rates(
             s_per_flop={format: s / plan.assume(compute_fraction(format)) for format, s in self.s_per_flop.items()},
             s_per_byte=self.s_per_byte / plan.assume("bandwidth_fraction"),
-            s_per_link_byte=None if self.s_per_link_byte is None else self.s_per_link_byte / link,
-            s_per_network_byte=None if self.s_per_network_byte is None else self.s_per_network_byte / link,
+            s_per_sent_byte={name: s / link for name, s in self.s_per_sent_byte.items()},
             collective_latency_s=plan.assume("collective_latency_s"),
             seconds_per_layer=plan.assume("seconds_per_layer"),
         )
@@ -162,15 +162,17 @@ def _exchanges(plan: Plan, rank: Rank, batch: Batch, rates: Rates) -> Iterator[E
 
 
 def _link(plan: Plan, collective: Collective, rates: Rates) -> Value:
-    """Seconds for each byte on the narrowest link that a collective needs: the scale-up link within its domain."""
-    device, layout = plan.device, plan.layout
-    reach = layout.tp * layout.pp if collective.kind == "send" else collective.ranks
-    inside = reach <= device.domain_size
-    found = rates.s_per_link_byte if inside else rates.s_per_network_byte
-    if found is None:
-        word = "link_bytes_per_s" if inside else "network_bytes_per_s"
+    """Seconds for each byte that a rank sends in a collective, on the route that joins all of its ranks."""
+    device, reached = plan.device, reach(plan.layout, collective)
+    route = device.route(reached)
+    if route not in rates.s_per_sent_byte:
         raise InputError(
-            f"{device.name}: {word} is not known, and {reach} of them exchange data in {layout}; state it, or "
+            f"{device.name}: {route} is not known, and {reached} of them exchange data in {plan.layout}; state it, or "
             f'link_bytes_per_s with its domain_size, in a file with base = "{device.name}"'
         )
-    return found
+    return rates.s_per_sent_byte[route]
+
+
+def reach(layout: Layout, collective: Collective) -> int:
+    """Devices that must be joined for a collective: a stage's next neighbour may stand at the replica's other end."""
+    return layout.tp * layout.pp if collective.kind == "send" else collective.ranks

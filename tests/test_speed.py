@@ -267,9 +267,20 @@ def test_collectives_are_those_of_divided_rows():
     assert wide[wide.kind == "send"].seconds.iloc[0] == pytest.approx(10e-6 + 2048 * 4096 * 2 / (0.8 * 50e9))
 
 
+def test_cards_without_a_link_exchange_over_pcie():
+    answer = estimate("llama-3.1-8b", accelerator="l40s", tp=4, isl=2048, osl=2)
+    sums = answer.collectives[(answer.collectives.phase == "prefill") & (answer.collectives.kind == "all_reduce")]
+    each = 2 * 3 / 4 * 2048 * 4096 * 2
+    assert sums.seconds.sum() == pytest.approx((1 + 2 * 32) * (10e-6 + each / (0.8 * 31.508e9)))
+    assert any("over PCIe" in note for note in answer.notes)
+    assert not any("over PCIe" in note for note in estimate("llama-3.1-8b", **ONE_H100, tp=4).notes)
+    with pytest.raises(InputError, match="network_bytes_per_s is not known"):  # its host link ends at its own host
+        estimate("llama-3.1-8b", accelerator="gh200-96gb", tp=2)
+
+
 def test_what_is_not_known_is_said():
-    with pytest.raises(InputError, match=r"l40s: network_bytes_per_s is not known, and 2 of them exchange"):
-        estimate("llama-3.1-8b", accelerator="l40s", tp=2)
+    with pytest.raises(InputError, match=r"l40s: network_bytes_per_s is not known, and 16 of them exchange"):
+        estimate("llama-3.1-8b", accelerator="l40s", tp=8, pp=2)
     estimate("llama-3.1-8b", accelerator="l40s")
     with pytest.raises(UsageError, match="names no accelerator"):
         estimate("llama-3.1-8b")

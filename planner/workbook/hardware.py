@@ -24,6 +24,7 @@ SHOWN = {
     "memory_bytes": "B",
     "bandwidth_bytes_per_s": "B/s",
     "link_bytes_per_s": "B/s",
+    "host_bytes_per_s": "B/s",
     "network_bytes_per_s": "B/s",
     "domain_size": "",
     "power_w": "W",
@@ -31,7 +32,7 @@ SHOWN = {
 }
 PRICES = "accelerator source basis date provider region usd_per_hour term confidence".split()
 LEFT = ("name", "title", "vendor", "price", "confidence")
-WIDTHS = (24, 58, 12, 13, 18, 18, 14, 34, 18, 22, 20, 20, 10, 9, 10)
+WIDTHS = (24, 58, 12, 13, 18, 18, 14, 34, 18, 22, 20, 20, 20, 10, 9, 10)
 
 
 def write(book: Book, made: Contents) -> None:

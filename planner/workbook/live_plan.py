@@ -23,6 +23,7 @@ from planner.plan import Plan
 from planner.plan_parts import Prices
 from planner.summary import Load, summary
 from planner.textbook.cost import owned_usd_per_hour
+from planner.timing import reach
 from planner.traffic import compute_bases
 from planner.workbook.subject import Subject, slug, subject, words_of
 
@@ -31,6 +32,7 @@ DEVICE = {
     "memory_bytes": ("B", "memory that the driver hands out"),
     "bandwidth_bytes_per_s": ("B/s", "bandwidth of the memory"),
     "link_bytes_per_s": ("B/s", "bandwidth of the scale-up link, one way"),
+    "host_bytes_per_s": ("B/s", "bandwidth of PCIe, one way"),
     "network_bytes_per_s": ("B/s", "bandwidth of the network, one way"),
     "power_w": ("W", "rated power"),
 }
@@ -67,11 +69,16 @@ class Device:
     memory_bytes: Value
     bandwidth_bytes_per_s: Value
     link_bytes_per_s: Value
+    host_bytes_per_s: Value
     network_bytes_per_s: Value
     power_w: Value
-    domain_size: int
+    routes: Mapping[int, str]
     computes: Mapping[str, str]
     peak_flops: Mapping[str, Value]
+
+    def route(self, devices: int) -> str:
+        """The figure that bounds an exchange among so many."""
+        return self.routes[devices]
 
     def compute_format(self, stored: str) -> str:
         """The format that tensors stored so are multiplied in."""
@@ -119,14 +126,10 @@ class LivePlan:
         device = self.plan.accelerator
         if device is None:
             return []
-        reaches = {
-            self.plan.layout.tp * self.plan.layout.pp if c.kind == "send" else c.ranks
-            for rank, _, _ in self.answers.ladder
-            for c in rank.collectives
-        }
+        reaches = _reaches(self.plan)
 
         def alike(other: Accelerator) -> bool:
-            same = all((reach <= other.domain_size) == (reach <= device.domain_size) for reach in reaches)
+            same = all(other.route(n) == device.route(n) for n in reaches)
             try:
                 same &= all(other.compute_format(b) == device.compute_format(b) for b in self.bases.values())
                 return same and all(value is not None for value in _figures(other, self.bases, self.device).values())
@@ -222,7 +225,9 @@ def _in_words(plan: Plan, model: Architecture, bases: Mapping[str, str], inputs:
         rates = {name: None if getattr(own, name) is None else word(name) for name in DEVICE}
         computes = {basis: own.compute_format(basis) for basis in bases.values()}
         peaks = {computes[basis]: word(name) for name, basis in bases.items()}
-        device = Device(own.name, domain_size=own.domain_size, computes=computes, peak_flops=peaks, **rates)
+        device = Device(
+            own.name, routes={n: own.route(n) for n in _reaches(plan)}, computes=computes, peak_flops=peaks, **rates
+        )
     assumed = {name: word(name) for name in assumptions() if name in names and name not in LOADS}
     return replace(
         plan,
@@ -265,6 +270,11 @@ def _numbers_of(live: Architecture, stated: Architecture) -> Iterator[tuple[str,
     for path, value in flatten(live):
         if isinstance(value, Written):
             yield value.args[0], numbers[path]
+
+
+def _reaches(plan: Plan) -> set[int]:
+    """How many devices each collective of a plan must join."""
+    return {reach(plan.layout, c) for rank in ranks(plan.model, plan.layout) for c in rank.collectives}
 
 
 def _figures(device: Accelerator, bases: Mapping[str, str], only: Iterable[str] | None = None) -> dict[str, Any]:

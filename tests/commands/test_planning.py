@@ -79,7 +79,7 @@ def test_size_ranks(capsys):
 
 
 def test_a_terminal_has_room_for_the_ranking_and_for_the_reasons(capsys):
-    argv = "size llama-3.1-8b --context 8k --sequences 64 --accelerators h200,t4 --replica-sizes 1,8".split()
+    argv = "size llama-3.1-8b --context 8k --sequences 64 --accelerators h200,t4 --replica-sizes 1,16".split()
     status, out, err = ran(capsys, *argv)
     ranking, reasons = out.split("\n\n")
     assert status == 0

@@ -13,7 +13,14 @@ LOAD = {"isl": 2048, "osl": 256, "sequences": 8}
 
 @pytest.mark.parametrize(
     ("device", "weights"),
-    [("h100-sxm", "bf16"), ("h100-sxm", "fp8"), ("h100-sxm", "awq-g128"), ("b200", "nvfp4"), ("a100-80gb-sxm", "fp8")],
+    [
+        ("h100-sxm", "bf16"),
+        ("h100-sxm", "fp8"),
+        ("h100-sxm", "awq-g128"),
+        ("b200", "nvfp4"),
+        ("a100-80gb-sxm", "fp8"),
+        ("l40s", "fp8"),
+    ],
 )
 def test_times_are_those_of_the_plan(device, weights):
     plan = make_plan("llama-3.1-8b", accelerator=device, count=2, weights=weights, **LOAD)

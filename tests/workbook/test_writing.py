@@ -205,7 +205,7 @@ def test_an_unknown_price_is_unknown_and_not_nothing(tmp_path):
     assert rows["requests_per_month"] > 0
 
 
-@pytest.mark.parametrize(("accelerator", "count"), [("cerebras-wse-3", 1), ("l40s", 2)])
+@pytest.mark.parametrize(("accelerator", "count"), [("cerebras-wse-3", 1), ("gh200-96gb", 2)])
 def test_memory_is_answered_where_no_peak_or_link_is_known(tmp_path, accelerator, count):
     plan = make_plan("llama-3.1-8b", accelerator=accelerator, tp=count)
     write_workbook(plan, tmp_path / "plan.xlsx")
