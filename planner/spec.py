@@ -25,6 +25,8 @@ Count = Annotated[int, _COUNT]
 Extent = Annotated[int, _EXTENT]
 Scale = Annotated[float, _SCALE]
 
+PLAIN = frozenset((int, float, bool, str, tuple, dict, type(None)))  # types of fields that hold no column and no symbol
+
 Violation = tuple[Any, str, str, "Spec"]  # rows that hold (a bool or a column), path, sentence, the part
 T = TypeVar("T")
 
@@ -47,7 +49,7 @@ class Spec:
             held = check(value)
             if held is False:
                 raise ContractError(f"{name} = {shown(value)} is not {rule}")
-        if not any(is_symbolic(v) or is_column(v) for v in values(self)):
+        if not any(type(v) not in PLAIN and (is_symbolic(v) or is_column(v)) for v in values(self)):
             for held, sentence in self.rules():
                 if not held:
                     raise ContractError(sentence.format_map(Shown(self)))
@@ -119,8 +121,11 @@ def _all_of(check: Callable[[Any], Any], values: Iterable[Any]) -> bool:
 
 
 def _any_of(checks: list[Callable[[Any], Any]], value: Any) -> Any:
-    held = [check(value) for check in checks]
-    return next((h for h in held if h is not False), False)
+    for check in checks:
+        held = check(value)
+        if held is not False:
+            return held
+    return False
 
 
 def _number(low: int, whole: bool, value: Any) -> Any:
