@@ -23,7 +23,7 @@ from planner.capacity import (
 from planner.errors import UsageError
 from planner.ladder import TERMS, budget_bytes, rank_terms, reserved_terms, worst_group
 from planner.parallel import ranks
-from planner.plan import Plan, explained, make_plan, position_notes
+from planner.plan import Plan, as_plan, explained, position_notes
 from planner.units import show, show_exact
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def fit(model: Any, **keywords: Any) -> Fit:
     >>> fit("llama-3.1-70b", accelerator="h100-sxm").lever.partition(";")[0]
     'weights = fp8 saves 65.71 GiB and fits tightly'
     """
-    plan = model.changed(**keywords) if isinstance(model, Plan) else make_plan(model, **keywords)
+    plan = as_plan(model, **keywords)
     notes = tuple(_notes(plan))
     ladder = []
     for rank in ranks(plan.model, plan.layout):

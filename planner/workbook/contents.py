@@ -11,7 +11,7 @@ from typing import Any
 from planner.arithmetic import word
 from planner.contract import Architecture
 from planner.errors import UsageError
-from planner.plan import Plan, make_plan
+from planner.plan import Plan, as_plan
 from planner.sources import load
 from planner.storage import cache_format, weight_format
 from planner.summary import Load
@@ -68,7 +68,7 @@ def contents(what: Any) -> Contents:
     first, *others = (what if isinstance(what, (list, tuple)) else [what]) or [None]
     if first is None:
         raise UsageError("name at least one model")
-    plan = first if isinstance(first, Plan) else make_plan(first)
+    plan = as_plan(first)
     models = [plan.model, *map(load, others)]
     cases = [
         Case(model.name, plan.weights if model is plan.model else model.weights, _kv(plan, model), numbers)

@@ -26,23 +26,12 @@ def _plain_scores(c: Config) -> None:
 @family("gpt2")
 def gpt2(c: Config) -> Architecture:
     """GPT-2: learned positions, biases everywhere, tied."""
-    _plain_scores(c)
-    norm = read.layer_norm(c)
-    act = read.activation(c, "activation_function", default="gelu_new")
-    ff = read.feed_forward(c, d_ff=read.four_times(c, "n_inner"), gated=False, bias=True, activation=act)
-    mixer = read.attention(c, head_dim=read.equal_heads(c), position=None, **read.biases("qkvo", True))
-    layer = Layer(count=1, mixer=mixer, feed_forward=ff, norm=norm)
-    positions = {"learned_positions": c.count("n_positions", "max_position_embeddings")}
-    return read.decoder(c, read.each(c, layer), norm, tied=True, embedding=positions)
+    return _gpt2(c, activation="gelu_new")
 
 
 @family("gpt_bigcode")
 def gpt_bigcode(c: Config) -> Architecture:
     """SantaCoder, StarCoder: GPT-2 with one key and value head."""
-    _plain_scores(c)
-    norm = read.layer_norm(c)
-    act = read.activation(c, "activation_function", default="gelu_pytorch_tanh")
-    ff = read.feed_forward(c, d_ff=read.four_times(c, "n_inner"), gated=False, bias=True, activation=act)
     heads = 1 if c.flag("multi_query", default=True) else read.n_heads(c)
     c.fixed("num_key_value_heads", to=heads)
     c.ignore(
@@ -53,8 +42,17 @@ def gpt_bigcode(c: Config) -> Architecture:
         "pre_allocate_kv_cache",
         "max_batch_size",
     )
-    width = read.equal_heads(c)
-    mixer = read.attention(c, head_dim=width, n_kv_heads=heads, position=None, **read.biases("qkvo", True))
+    return _gpt2(c, activation="gelu_pytorch_tanh", n_kv_heads=heads)
+
+
+def _gpt2(c: Config, activation: str, **attention: Any) -> Architecture:
+    """What both have in common; `activation` is the class's own."""
+    _plain_scores(c)
+    norm = read.layer_norm(c)
+    act = read.activation(c, "activation_function", default=activation)
+    ff = read.feed_forward(c, d_ff=read.four_times(c, "n_inner"), gated=False, bias=True, activation=act)
+    fields = {**read.biases("qkvo", True), **attention}
+    mixer = read.attention(c, head_dim=read.equal_heads(c), position=None, **fields)
     layer = Layer(count=1, mixer=mixer, feed_forward=ff, norm=norm)
     positions = {"learned_positions": c.count("n_positions", "max_position_embeddings")}
     return read.decoder(c, read.each(c, layer), norm, tied=True, embedding=positions)
