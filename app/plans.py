@@ -43,7 +43,17 @@ LABELS = {
 """Word -> its name on the page, for what is typed in."""
 
 
-def load() -> Decoder | None:
+def asked() -> tuple[Decoder, Plan] | None:
+    """The decoder and the plan that a page's widgets ask about; None where they make none, as the page then says."""
+    decoder = _load()
+    plan = None if decoder is None else _plan_of(decoder)
+    if decoder is None or plan is None:
+        return None
+    st.caption(_load_in_words(plan))
+    return decoder, plan
+
+
+def _load() -> Decoder | None:
     """The widgets of decoder, hardware, layout and request; the decoder, None where its contract does not hold."""
     token = controls.which_decoder("edit", "Decoder")
     with st.container(horizontal=True, gap="small"):
@@ -59,7 +69,7 @@ def load() -> Decoder | None:
     return next((each for each in state.shown_decoders() if each.token == token), None)
 
 
-def plan_of(decoder: Decoder) -> Plan | None:
+def _plan_of(decoder: Decoder) -> Plan | None:
     """The plan of decoder, hardware, layout and request; what is wrong with it is said here, and the answer is None."""
     context, sequences = state.number("context"), state.number("batch")
     if context is None or sequences is None:
@@ -99,7 +109,7 @@ def priced(plan: Plan) -> Plan:
     return plan.changed(**said, **said_in(("usd_per_hour", "as_of")))
 
 
-def load_in_words(plan: Plan) -> str:
+def _load_in_words(plan: Plan) -> str:
     """What memory and time are planned for."""
     cached = plan.workload.cached_prefix
     beside = f", {cached:,} of them cached," if cached else ""

@@ -35,11 +35,10 @@ COLUMNS = {
 def draw() -> None:
     """Draw the page."""
     st.title("Cost")
-    decoder = plans.load()
-    plan = None if decoder is None else plans.plan_of(decoder)
-    if decoder is None or plan is None:
+    asked = plans.asked()
+    if asked is None:
         return
-    st.caption(plans.load_in_words(plan))
+    _, plan = asked
     _pay(plan)
     model = _api(plan)
     priced = state.attempt(plans.priced, plan)

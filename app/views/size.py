@@ -44,11 +44,10 @@ PRICES = ("usd_per_mtok_input", "usd_per_mtok_output", "usd_per_mtok_blended", "
 def draw() -> None:
     """Draw the page."""
     st.title("Size a deployment")
-    decoder = plans.load()
-    plan = None if decoder is None else plans.plan_of(decoder)
-    if decoder is None or plan is None:
+    asked = plans.asked()
+    if asked is None:
         return
-    st.caption(plans.load_in_words(plan))
+    decoder, plan = asked
     drawn: dict[str, go.Figure] = {}
     binary = st.session_state["bytes"] == "GiB"
     answer = state.attempt(_memory, plan, drawn, binary)
