@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from tests.browser.hands import settled
+
 ROOT = Path(__file__).parents[2]
 QUIET = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -83,10 +85,3 @@ def visit(server, browser):
         context.close()
     assert complaints == []
     assert [url for url in asked if not re.match(rf"{server.url}/|data:|blob:", url)] == []
-
-
-def settled(page):
-    """Wait until the page is drawn whole."""
-    expect(page.locator("h1")).to_be_visible()
-    expect(page.locator("[data-test-script-state=notRunning]")).to_be_attached()
-    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The pages as a person has them: drawn whole in both themes and widths, edited, clicked, pasted into, shared."""
+"""The pages about decoders as a person has them: edited, clicked, pasted into, shared."""
 
 import json
 import re
@@ -6,39 +6,12 @@ import urllib.parse
 import zipfile
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.app.pages import config
-from tests.browser.conftest import settled
+from tests.browser.hands import gone_to, note, opened, typed, until
 
 TITLES = {"Compare": "Compare decoders", "Formulas": "Formulas", "Contract": "Contract"}
-
-
-def typed(page, label, text):
-    """Type into a field and leave it with Enter."""
-    field = page.get_by_label(re.compile(rf"^{label}( · assumed)?$"))
-    field.fill(text)
-    field.press("Enter")
-    settled(page)
-
-
-def note(page, text):
-    """An annotation of a chart."""
-    return page.locator("svg .annotation-text", has_text=re.compile(f"^{re.escape(text)}$")).first
-
-
-@pytest.mark.parametrize("name", TITLES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
-def test_every_page_is_drawn_whole(visit, name, theme, width):
-    page = visit(f"/?page={name}", viewport={"width": width, "height": 900}, color_scheme=theme)
-    expect(page.locator("h1")).to_have_text(TITLES[name])
-    wide = page.evaluate(
-        "[...document.querySelectorAll('[data-testid=stMain], .planner')].map(e => e.scrollWidth - e.clientWidth)"
-    )
-    assert max(wide) <= 0
-    expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
 def test_editing_kv_heads_moves_the_label(visit):
@@ -59,13 +32,16 @@ def test_batch_and_format_move_the_label(visit):
 
 def test_a_click_on_the_chart_reads_the_values_there(visit):
     page = visit("/?m=mha&m=mla")
-    page.locator("[data-testid=stPlotlyChart]").first.scroll_into_view_if_needed()
-    point = (
-        page.locator("[data-testid=stPlotlyChart]").first.locator(".scatterlayer .trace").first.locator(".point").first
-    )
-    box = point.bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    expect(page.get_by_role("table", name="figures at 1,000 tokens")).to_contain_text("500 MiB")
+    chart = page.locator("[data-testid=stPlotlyChart]").first
+    values = page.get_by_role("table", name="figures at 1,000 tokens")
+
+    def click():
+        chart.scroll_into_view_if_needed()
+        box = chart.locator(".scatterlayer .trace").first.locator(".point").first.bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+    until(click, values)
+    expect(values).to_contain_text("500 MiB")
 
 
 def test_how_a_figure_came_about(visit):
@@ -127,9 +103,7 @@ def test_the_state_goes_from_page_to_page(visit):
     page = visit()
     typed(page, "KV heads", "8")
     for name in ("Formulas", "Contract", "Compare"):
-        page.get_by_role("radio", name=name).or_(page.get_by_role("button", name=name, exact=True)).first.click()
-        expect(page.locator("h1")).to_have_text(TITLES[name])
-        settled(page)
+        gone_to(page, name, TITLES[name])
         assert "n_kv_heads" in page.url
     expect(note(page, "106,812")).to_be_visible()
 
@@ -154,13 +128,7 @@ def test_downloads(visit):
 
 def test_a_field_of_the_contract_is_edited_by_keyboard(visit):
     page = visit("/?m=mha&page=Contract")
-    editor = page.get_by_test_id("stDataFrame").locator("canvas").first
-    editor.scroll_into_view_if_needed()
-    page.wait_for_timeout(2000)  # the table takes its width from the page after it is drawn
-    box = editor.bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 35 * 3.5)  # the value in the third row, vocab_size
-    page.keyboard.press("Enter")
-    page.locator("#portal").locator("textarea, input").first.fill("64000")
+    opened(page, row=3, across=0.5).fill("64000")  # the value of vocab_size
     page.keyboard.press("Enter")
     expect(page.get_by_role("table", name="differences")).to_contain_text("64000")
 

@@ -1,12 +1,10 @@
 """The pages about hardware and money as a person has them."""
 
-import contextlib
 import re
 import urllib.parse
 import zipfile
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from planner.app.money import usd
@@ -15,54 +13,15 @@ from planner.memory import fit
 from planner.plan_file import parse_plan
 from planner.speed import estimate
 from planner.units import show
-from tests.browser.conftest import settled
-from tests.browser.test_pages import note, typed
+from tests.browser.hands import gone_to, metric, note, opened, settled, typed
 
 TITLES = {"Size": "Size a deployment", "Cost": "Cost"}
 LOAD = "m=llama-3.1-70b&cards=8&context=4k&batch=64&osl=512"
 SAID = {"accelerator": "h100-sxm", "count": 8, "context": 4000, "sequences": 64, "osl": 512}
-ROW = 35  # pixels of a row of the price table
-
-
-def metric(page, label):
-    return page.get_by_test_id("stMetric").filter(has_text=re.compile(f"^{re.escape(label)}"))
 
 
 def verdict(page):
     return page.get_by_test_id("stAlert").first
-
-
-@pytest.mark.parametrize("name", TITLES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
-def test_every_page_is_drawn_whole(visit, name, theme, width):
-    page = visit(f"/?page={name}&{LOAD}", viewport={"width": width, "height": 900}, color_scheme=theme)
-    expect(page.locator("h1")).to_have_text(TITLES[name])
-    wide = page.evaluate(
-        "[...document.querySelectorAll('[data-testid=stMain], .planner')].map(e => e.scrollWidth - e.clientWidth)"
-    )
-    assert max(wide) <= 0
-    cut = page.evaluate(
-        "[...document.querySelectorAll('[data-testid=stMetricValue] div')]"
-        ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"
-    )
-    assert cut == []
-    expect(page.locator("[data-testid=stException]")).to_have_count(0)
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-def test_labels_of_charts_do_not_lie_on_each_other(visit, width):
-    page = visit(f"/?page=Size&{LOAD}", viewport={"width": width, "height": 900})
-    expect(page.get_by_test_id("stPlotlyChart")).to_have_count(5)
-    overlaps = page.evaluate(
-        """() => [...document.querySelectorAll('[data-testid=stPlotlyChart]')].flatMap(chart => {
-             const notes = [...chart.querySelectorAll(".annotation-text")];
-             const boxes = notes.map(e => [e.textContent, e.getBoundingClientRect()]);
-             return boxes.flatMap(([a, p], i) => boxes.slice(i + 1).filter(([b, q]) =>
-               p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 2 && q.top < p.bottom - 2
-             ).map(([b]) => a + ' on ' + b)) })"""
-    )  # fmt: skip
-    assert overlaps == []
 
 
 def test_an_edit_moves_verdict_times_and_price(visit):
@@ -103,25 +62,9 @@ def test_reasons_of_the_rejected_are_unfolded(visit):
     expect(page.get_by_role("table", name="rejected layouts")).to_contain_text("one sequence lacks")
 
 
-def opened(page, row):
-    """The cell of a price, open for typing; the table is drawn anew while the page settles, so try again."""
-    editor = page.get_by_test_id("stDataFrame").locator("canvas").first
-    cell = page.locator("#portal").locator("textarea, input").first
-    for _ in range(10):
-        editor.scroll_into_view_if_needed()
-        page.wait_for_timeout(1000)
-        box = editor.bounding_box()
-        page.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + ROW * (row + 0.5))
-        page.keyboard.press("Enter")
-        with contextlib.suppress(AssertionError):
-            expect(cell).to_be_visible(timeout=2000)
-            break
-    return cell
-
-
 def test_a_price_is_edited_in_place_and_stands_in_the_link(visit):
     page = visit(f"/?page=Cost&{LOAD}")
-    opened(page, row=1).fill("1.25")  # the price of an accelerator-hour
+    opened(page, row=1, across=0.4).fill("1.25")  # the price of an accelerator-hour
     page.keyboard.press("Enter")
     expect(metric(page, "Accelerator-hour")).to_contain_text("1.25 USD/h")
     answer = cost("llama-3.1-70b", **SAID, usd_per_hour=1.25)
@@ -142,8 +85,7 @@ def test_the_crossing_of_fleet_and_api_is_labelled(visit):
 def test_the_state_goes_between_the_pages(visit):
     page = visit(f"/?page=Size&{LOAD}")
     typed(page, "Output tokens", "100")
-    page.get_by_role("radio", name="Cost").or_(page.get_by_role("button", name="Cost", exact=True)).first.click()
-    expect(page.locator("h1")).to_have_text("Cost")
+    gone_to(page, "Cost", TITLES["Cost"])
     expect(metric(page, "One request")).to_contain_text(
         usd(cost("llama-3.1-70b", **{**SAID, "osl": 100}).usd_per_request)
     )
