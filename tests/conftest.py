@@ -1,10 +1,20 @@
 """Settings of all tests."""
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# An example's time depends on what else the machine does; what it finds does not.
-settings.register_profile("untimed", settings.default, deadline=None)
-settings.load_profile("untimed")
+
+def pytest_configure(config):
+    """The default run tries the same examples each time, so that its verdict is about the code; a fuzz run searches anew.
+
+    How long an example takes depends on what else the machine does; what it finds does not.
+    """
+    settings.register_profile(
+        "planner",
+        deadline=None,
+        derandomize="fuzz" not in config.option.markexpr,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("planner")
 
 
 def pytest_collection_modifyitems(config, items):
