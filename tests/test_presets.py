@@ -117,6 +117,50 @@ def test_weights_that_are_published_quantised(name, weights):
     assert planner.load(name).weights == weights
 
 
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("qwen-72b", 1e6),
+        ("internlm2-20b", 1e6),
+        ("olmo-2-32b", 5e5),
+        ("qwen1.5-4b", 5e6),
+        ("granite-3.1-3b-a800m", 1e7),
+        ("hunyuan-a13b", 11_158_840),  # as a loader of its weights prints it
+    ],
+)
+def test_rotary_bases_as_they_are_published(name, base):
+    (layers,) = planner.load(name).layers
+    assert layers.mixer.position.base == pytest.approx(base, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "factor", "original"),
+    [
+        ("afm-4.5b", "Yarn", 20, 4096),
+        ("olmo-3-7b", "Yarn", 8, 8192),  # only its full layers
+        ("exaone-4.0-32b", "Llama3", 16, 8192),  # only its local layers, the others have no rope
+        ("exaone-4.0-1.2b", "Llama3", 16, 8192),
+    ],
+)
+def test_stretched_rotations_as_they_are_published(name, kind, factor, original):
+    ropes = [layers.mixer.position for layers in planner.load(name).layers]
+    (scaling,) = [rope.scaling for rope in ropes if rope is not None and rope.scaling is not None]
+    assert (type(scaling).__name__, scaling.factor, scaling.original_positions) == (kind, factor, original)
+
+
+def test_half_of_a_head_of_minimax_is_rotated():
+    full = next(layers.mixer for layers in planner.load("minimax-text-01").layers if layers.label != "linear")
+    assert (full.head_dim, full.position.width) == (128, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [("falcon-h1-7b", 262_144), ("falcon-h1-34b", 262_144), ("qwen-72b", 32_768), ("olmo-2-32b", 4096)],
+)
+def test_positions_as_they_are_published(name, positions):
+    assert planner.load(name).max_positions == positions
+
+
 def test_no_name_means_two_presets():
     heads = [presets.load_preset(name) for name in NAMES]
     names = [other.casefold() for head in heads for other in (head.architecture.name, *head.aliases)]
