@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
@@ -24,14 +26,15 @@ __all__ = ["Config", "Reading", "families", "family", "parse_json", "read_config
 
 MAX_CHARACTERS = 4_000_000
 MAX_DEPTH = 60
-MAX_KEYS = 20_000
+MAX_KEYS = 500_000  # a checkpoint of mixed formats names each matrix of each expert: 120,000 values and more
 
 Reader = Callable[[Config], Architecture]
 _registered: dict[str, Reader] = {}
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model_config")
-_FOR_ALL_PARTS = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config")
-_OF_OTHER_PARTS = ("_token_id", "_token_index", "_token_ids", "_config")
+_FOR_ALL_PARTS = "tie_word_embeddings torch_dtype dtype quantization_config compression_config quantization".split()
+_IDS = ("_token_id", "_token_index", "_token_ids")
+_OTHER_PARTS = ("vision", "audio", "vit", "visual", "talker", "code2wav", "img", "token2wav")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +70,9 @@ def parse_json(text: str, source: str) -> dict[str, Any]:
             f"{source}: {len(text):,} characters are more than a config.json has (at most {MAX_CHARACTERS:,})"
         )
 
-    def no_constant(name: str) -> Any:
+    def constant(name: str) -> float:
+        if name == "Infinity":  # files of state spaces end time_step_limit so; a key that is read refuses it
+            return math.inf
         raise InputError(f"{source}: {name} is no JSON; write a finite number or null")
 
     def finite(digits: str) -> float:
@@ -86,7 +91,7 @@ def parse_json(text: str, source: str) -> dict[str, Any]:
 
     try:
         table = json.loads(
-            text.removeprefix("\ufeff"), parse_constant=no_constant, parse_float=finite, object_pairs_hook=once
+            text.removeprefix("\ufeff"), parse_constant=constant, parse_float=finite, object_pairs_hook=once
         )
     except json.JSONDecodeError as error:
         hint = "; JSON has no comments" if _begins_comment(text, error.pos) else ""
@@ -122,8 +127,24 @@ def read_config(table: dict[str, Any], source: str, name: str | None = None) -> 
         raise InputError(f"{source}: nested too deeply") from None
     if name is not None:
         architecture = dataclasses.replace(architecture, name=name)
-    quantization = config.table_of("quantization_config")
+    if not architecture.output.tied:
+        notes += _without_output(table, source)
+    quantization = config.table_of("quantization_config") or config.table_of("compression_config")  # its older name
+    if isinstance(config.table.get("quantization"), dict):  # MLX's own key, which it reads first
+        quantization = config.table_of("quantization")
+    elif quantization and (experts := config.table.get("expert_dtype")):  # DeepSeek-V4 says it beside the table
+        quantization = {"expert_dtype": experts, **quantization}
     return Reading(architecture, config.unknown_keys(), (*notes, *config.notes), quantization)
+
+
+def _without_output(table: dict[str, Any], source: str) -> list[str]:
+    """A remark on checkpoints of embedders, classifiers and reward models, which have no output matrix."""
+    names = table.get("architectures")
+    return [
+        f"{source}: {shown(name)} has no output matrix; counted is the decoder, which has one"
+        for name in (names if isinstance(names, list) else ())
+        if isinstance(name, str) and re.search(r"Classification$|Reward|(?<!LMHead)(?<!Chat)Model$", name)
+    ]
 
 
 def _language_part(table: dict[str, Any], source: str) -> tuple[Config, list[str]]:
@@ -136,7 +157,7 @@ def _language_part(table: dict[str, Any], source: str) -> tuple[Config, list[str
         if not isinstance(model_type, str) or model_type not in families():
             raise unknown_family(model_type, source)
         config = Config(table, source)
-        return config, _left_out(config, table)
+        return config, _left_out(config, _OTHER_PARTS)
     inner = dict(table[nested])
     inner.update((key, table[key]) for key in _FOR_ALL_PARTS if key in table and inner.get(key) is None)
     if "model_type" not in inner and isinstance(model_type, str) and f"{model_type}_text" in families():
@@ -147,7 +168,7 @@ def _language_part(table: dict[str, Any], source: str) -> tuple[Config, list[str
             config.assume(key, value)
     outer = Config(table, source)
     outer.ignore(nested, *_FOR_ALL_PARTS)
-    notes += _left_out(outer, table)
+    notes += _left_out(outer, ("",))
     config.notes += [f"{source}: {key} is not understood" for key in outer.unknown_keys()]
     return config, notes
 
@@ -158,18 +179,17 @@ def _class_sizes() -> dict[str, dict[str, int]]:
     return tomllib.loads(files("planner.presets").joinpath("class_sizes.toml").read_text(encoding="utf-8"))
 
 
-def _left_out(config: Config, table: dict[str, Any]) -> list[str]:
-    """Tick off the keys of vision and audio parts; one remark for each part."""
-    config.ignore(*(key for key in table if key.endswith(_OF_OTHER_PARTS[:-1])))
+def _left_out(config: Config, begins: tuple[str, ...]) -> list[str]:
+    """Tick off the tables of vision and audio parts, by how their names begin, and ids; one remark for each part."""
+    config.ignore(*(key for key in config.table if key.endswith(_IDS)))
     parts = sorted(
         key
-        for key, value in table.items()
-        if key.endswith(_OF_OTHER_PARTS[-1])
-        and isinstance(value, dict)
-        and key.startswith(("vision", "audio", "vit", "visual", "talker", "code2wav", "img", "token2wav"))
+        for key, value in config.table.items()
+        if key.endswith("_config") and key.startswith(begins) and isinstance(value, (dict, type(None)))
     )
+    others = [part for part in parts if part not in config.used and config.table[part]]
     config.ignore(*parts)
-    return [f"{config.source}: {part} is left out; only the language model is read" for part in parts]
+    return [f"{config.source}: {part} is left out; only the language model is read" for part in others]
 
 
 def _check_depth(table: Any, source: str) -> None:

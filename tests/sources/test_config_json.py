@@ -55,6 +55,32 @@ def test_text_that_is_no_config_gets_one_sentence(text, sentence):
     assert str(caught.value) == sentence
 
 
+def test_infinity_is_read_where_nobody_needs_it():
+    """Files of state spaces end time_step_limit so; the sentence for a key that counts is that of any wrong value."""
+    table = parse_json('{"time_step_limit": [0.0, Infinity], "hidden_size": Infinity}', "config.json")
+    mamba2 = {**BY_NAME["AntonV/mamba2-130m-hf"], "time_step_limit": table["time_step_limit"]}
+    assert read(mamba2).unknown_keys == ()
+    with pytest.raises(ContractError, match="hidden_size = inf is not a whole number"):
+        read(hidden_size=table["hidden_size"])
+
+
+@pytest.mark.parametrize("name", ["LlamaForSequenceClassification", "Qwen2ForProcessRewardModel", "MistralModel"])
+def test_a_checkpoint_without_an_output_matrix_is_pointed_out(name):
+    remark = f"config.json: {name!r} has no output matrix; counted is the decoder, which has one"
+    assert read(architectures=[name]).notes == (remark,)
+    assert read(architectures=[name], tie_word_embeddings=True).notes == ()
+
+
+@pytest.mark.parametrize("names", [["LlamaForCausalLM"], ["GPT2LMHeadModel"], ["InternVLChatModel"], [5], "x", None])
+def test_a_language_model_s_class_needs_no_word(names):
+    assert read(architectures=names).notes == ()
+
+
+def test_a_key_without_a_value_is_not_reported():
+    assert read(wobble=None).unknown_keys == ()
+    assert read(wobble=0).unknown_keys == ("wobble",)
+
+
 def test_a_byte_order_mark_and_equal_doubles_are_read_past():
     assert parse_json('\ufeff{"a": 1, "a": 1}', "x") == {"a": 1}
 
@@ -146,7 +172,7 @@ MORE = [
         {"head_dim": 80},
         "head_dim = 80 times num_attention_heads = 12 is not hidden_size = 768",
     ),
-    ("openai-community/gpt2", {"scale_attn_by_inverse_layer_idx": True}, "is not built for gpt2, only False"),
+    ("openai-community/gpt2", {"scale_attn_weights": False}, "is not built for gpt2, only True"),
     ("bigscience/bloom-560m", {"apply_residual_connection_post_layernorm": True}, "is not built for bloom, only False"),
     ("deepseek-ai/DeepSeek-V3", {"q_lora_rank": ...}, "q_lora_rank is missing; null says that queries have no latent"),
     ("deepseek-ai/DeepSeek-V3", {"num_experts_per_tok": 300}, "top_k = 300 exceeds n_experts = 256"),

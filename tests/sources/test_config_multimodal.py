@@ -83,3 +83,57 @@ def test_flat_multimodal_configs_are_read_too():
 def test_a_nested_part_of_a_nested_part():
     config = {"model_type": "omni", "thinker_config": {"model_type": "thinker", "text_config": LLAMA}}
     assert folds.parameters(read_config(config, "x").architecture.parts()) == 8_030_261_248
+
+
+SMALL_DEEPSEEK = {
+    "model_type": "deepseek_v2",
+    "vocab_size": 129_280,
+    "hidden_size": 1280,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 10,
+    "num_key_value_heads": 10,
+    "intermediate_size": 6848,
+    "moe_intermediate_size": 896,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "topk_method": "greedy",
+    "use_mla": False,
+    "kv_lora_rank": None,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 0,
+    "qk_rope_head_dim": 0,
+    "v_head_dim": 0,
+    "lm_head": True,
+    "rm_head": False,
+}
+
+
+def test_a_small_deepseek_may_have_plain_attention():
+    """DeepSeek-VL2-Tiny; the text part of DeepSeek-OCR has the same shapes, and transformers counts as many."""
+    config = {"model_type": "deepseek_vl_v2", "language_config": SMALL_DEEPSEEK, "projector_config": {"n_embed": 1280}}
+    reading = read_config(config, "config.json")
+    assert folds.parameters(reading.architecture.parts()) == 2_934_734_080
+    assert reading.unknown_keys == ()
+    assert "config.json: projector_config is left out; only the language model is read" in reading.notes
+
+
+def test_a_correction_of_scores_is_stored_where_the_routing_has_one():
+    routing = {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "norm_topk_prob": True}
+    experts = read_config({**SMALL_DEEPSEEK, **routing, "routed_scaling_factor": 2.0}, "x").architecture.layers[1]
+    assert (experts.feed_forward.correction_bias, experts.feed_forward.routed_scale) == ("buffer", 2.0)
+    assert size({**SMALL_DEEPSEEK, **routing}) - size(SMALL_DEEPSEEK) == 11 * 64
+
+
+@pytest.mark.parametrize("name", ["quantization", "quantization_config", "compression_config"])
+def test_how_weights_are_quantised_stands_under_several_names_inside_and_outside(name):
+    table = {"quant_method": "compressed-tensors", "format": "dense"}
+    for config in ({**LLAMA, name: table}, {"model_type": "llava", "text_config": LLAMA, name: table}):
+        reading = read_config(config, "config.json")
+        assert (reading.quantization, reading.unknown_keys, reading.notes) == (table, (), ())
+
+
+def test_a_part_that_is_null_needs_no_word():
+    config = {"model_type": "gemma3", "text_config": GEMMA3, "audio_config": None, "boi_token_index": 1}
+    assert read_config(config, "config.json").notes == ()

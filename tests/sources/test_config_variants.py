@@ -162,11 +162,31 @@ def test_llama4_without_experts_needs_neither_their_number_nor_their_step():
         ("kyutai/helium-1-preview-2b", {"head_dim": 96}, "is not hidden_size"),
         ("Zyphra/Zamba2-2.7B", {"attention_hidden_size": 2560}, "attention_hidden_size = 2560 is not built"),
         ("deepseek-ai/DeepSeek-V4-Flash", {"n_shared_experts": 2}, "n_shared_experts = 2 is not built"),
+        ("nvidia/Nemotron-H-56B-Base-8K", {"layers_block_type": ["mamba"] * 118}, "contradicts hybrid_override"),
     ],
 )
 def test_what_the_class_does_not_build_is_refused(name, changes, sentence):
     with pytest.raises(ContractError, match=sentence):
         read(name, **changes)
+
+
+def test_a_class_s_head_width_is_no_share_of_the_model_s():
+    mixer = read("internlm/internlm3-8b-instruct", num_attention_heads=16, head_dim=...).architecture.layers[0].mixer
+    assert (mixer.n_heads, mixer.head_dim) == (16, 128)
+    with pytest.raises(ContractError, match="head_dim = 128 times num_attention_heads = 16 is not hidden_size = 2560"):
+        read("kyutai/helium-1-preview-2b", num_attention_heads=16, num_key_value_heads=16, head_dim=...)
+
+
+def test_gpt2_may_scale_scores_by_layer():
+    order = list(read("openai-community/gpt2", scale_attn_by_inverse_layer_idx=True).architecture.order())
+    assert [layer.mixer.scale for layer in order] == [1 / (8 * place) for place in range(1, 13)]
+
+
+@pytest.mark.parametrize(("changes", "heads"), [({}, (512, 2)), ({"per_layer_config": None}, (256, 8))])
+def test_gemma4_s_global_layers_are_as_local_ones_where_per_layer_config_is_null(changes, heads):
+    layers = read("google/gemma-4-26B-A4B#text", **changes).architecture.layers
+    (mixer,) = [layer.mixer for layer in layers if layer.label == "global"]
+    assert (mixer.head_dim, mixer.n_kv_heads) == heads
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from __future__ import annotations
 GROUPED = frozenset(
     """
     bamba bitnet cwm dots1 ernie4_5 ernie4_5_moe exaone exaone4 falcon_h1 gemma gemma2 gemma3_text gemma3n_text
-    gemma4_text glm glm4 glm4_moe glm4v_moe_text gpt_oss helium internlm3 jamba jetmoe lfm2 lfm2_moe llama4_text
-    mimo_v2_flash minimax minimax_m2 ministral ministral3 mistral mixtral nemotron_h phi4_multimodal phimoe qwen2
-    qwen2_5_vl qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next
-    qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm starcoder2
+    gemma4_text glm glm4 glm4_moe glm4v_moe_text glm4v_text gpt_oss helium internlm3 jamba jetmoe lfm2 lfm2_moe
+    llama4_text mimo_v2_flash minimax minimax_m2 ministral ministral3 mistral mixtral nemotron_h phi4_multimodal phimoe
+    qwen2 qwen2_5_omni_text qwen2_5_vl qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_5_moe_text
+    qwen3_5_text qwen3_moe qwen3_next qwen3_omni_moe_text qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm
+    starcoder2
     """.split()
 )
 

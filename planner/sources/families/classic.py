@@ -18,7 +18,6 @@ _SUMMARY = tuple(f"summary_{key}" for key in "activation first_dropout proj_to_l
 def _plain_scores(c: Config) -> None:
     """Refuse the switches that change the score scale, tick off those that change its precision only."""
     c.fixed("scale_attn_weights", to=True)
-    c.fixed("scale_attn_by_inverse_layer_idx", to=False)
     c.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "reorder_and_upcast_attn", "n_ctx")
     c.ignore("predict_special_tokens", "n_special", *_SUMMARY)
 
@@ -51,11 +50,16 @@ def _gpt2(c: Config, activation: str, **attention: Any) -> Architecture:
     norm = read.layer_norm(c)
     act = read.activation(c, "activation_function", default=activation)
     ff = read.feed_forward(c, d_ff=read.four_times(c, "n_inner"), gated=False, bias=True, activation=act)
-    fields = {**read.biases("qkvo", True), **attention}
-    mixer = read.attention(c, head_dim=read.equal_heads(c), position=None, **fields)
-    layer = Layer(count=1, mixer=mixer, feed_forward=ff, norm=norm)
+    width, by_layer = read.equal_heads(c), c.flag("scale_attn_by_inverse_layer_idx")
+    fields = {"head_dim": width, "position": None, **read.biases("qkvo", True), **attention}
+
+    def build(place: int) -> Layer:
+        scale = width**-0.5 / place if by_layer else None
+        return Layer(count=1, mixer=read.attention(c, scale=scale, **fields), feed_forward=ff, norm=norm)
+
+    layers = read.stack([place + 1 if by_layer else 1 for place in range(read.n_layers(c))], build)
     positions = {"learned_positions": c.count("n_positions", "max_position_embeddings")}
-    return read.decoder(c, read.each(c, layer), norm, tied=True, embedding=positions)
+    return read.decoder(c, layers, norm, tied=True, embedding=positions)
 
 
 @family("gpt_neo")

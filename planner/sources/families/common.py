@@ -114,9 +114,9 @@ def head_dim(c: Config, default: int | None = None) -> int:
     return width // heads
 
 
-def equal_heads(c: Config) -> int:
-    """The head width of a family whose heads share the model's width out: another stated one is refused."""
-    width, heads, stated = d_model(c), n_heads(c), head_dim(c)
+def equal_heads(c: Config, default: int | None = None) -> int:
+    """The head width of a family whose heads share the model's width out: another one is refused."""
+    width, heads, stated = d_model(c), n_heads(c), head_dim(c, default)
     if stated * heads != width:
         rule = f"hidden_size = {width}, as {c.model_type} has it"
         raise c.refuse(f"head_dim = {stated} times num_attention_heads = {heads} is not {rule}")

@@ -23,7 +23,7 @@ def mixtral(c: Config) -> Architecture:
     return read.decoder(c, read.each(c, Layer(count=1, mixer=mixer, feed_forward=read.mixture(c), norm=norm)), norm)
 
 
-@family("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text")
+@family("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_omni_moe_text")
 def qwen_moe(c: Config) -> Architecture:
     """Qwen: every `decoder_sparse_step`-th layer has experts; up to 2 a shared one too, behind a gate of its own."""
     norm = read.rms_norm(c)

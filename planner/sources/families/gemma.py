@@ -103,4 +103,4 @@ def causal_only(c: Config) -> None:
     """Refuse encoders; tick off what only concerns images and the framework's cache."""
     if c.raw("use_bidirectional_attention") not in (None, False, "vision"):
         raise c.refuse("use_bidirectional_attention makes an encoder of it, and this planner counts decoders")
-    c.ignore("sliding_window_size")
+    c.ignore("num_image_tokens", "sliding_window_size")

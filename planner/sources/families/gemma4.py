@@ -85,7 +85,7 @@ def _of_globals(c: Config, width: int, types: list[str]) -> tuple[int, int | Non
     heads: int | None = c.count("num_global_key_value_heads", default=None)
     layers = c.table_of("per_layer_config")
     if not layers:
-        return wide, heads
+        return (width, None) if c.stated("per_layer_config") else (wide, heads)
     first, *others = layers.values()
     at = sorted(int(key) for key in layers if key.isascii() and key.isdigit() and len(key) < 6)
     if at != [i for i, kind in enumerate(types) if kind == GLOBAL] or any(other != first for other in others):

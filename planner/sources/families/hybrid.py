@@ -162,8 +162,10 @@ NEMOTRON_EXPERTS = """
 def _nemotron_pattern(c: Config) -> str:
     """hybrid_override_pattern, or layer types by name, as letters: M state, * attention, - dense, E experts."""
     letters = {"mamba": "M", STATE: "M", "attention": "*", ATTENTION: "*", "mlp": "-", "moe": "E"}
-    named = c.list("layers_block_type", "layer_types", of=str)
-    pattern: str = c.text("hybrid_override_pattern", default=None) or "".join(letters.get(k, "?") for k in named or ())
+    named = "".join(letters.get(kind, "?") for kind in c.list("layers_block_type", "layer_types", of=str) or ())
+    pattern: str = c.text("hybrid_override_pattern", default=named)
+    if named not in ("", pattern):
+        raise c.refuse(f"layers_block_type contradicts hybrid_override_pattern = {shown(pattern)}")
     if not pattern or set(pattern) - set("M*-E"):
         raise c.refuse(f"hybrid_override_pattern = {shown(pattern)} is not made of M, *, - and E")
     if len(pattern) > read.MOST_LAYERS:

@@ -51,7 +51,7 @@ def seed_oss(c: Config) -> Architecture:
 @family("helium")
 def helium(c: Config) -> Architecture:
     """Helium: llama that turns neighbours."""
-    width = read.equal_heads(c)
+    width = read.equal_heads(c, default=128)
     position = read.rope(c, width, base=100_000.0, interleaved=True)
     mixer = {"head_dim": width, "position": position, **read.biases("qkv", c.flag("attention_bias"))}
     return plain(c, read.rms_norm(c, default=1e-8), mixer=mixer, ff={"bias": c.flag("mlp_bias")})
@@ -87,7 +87,7 @@ def internlm3(c: Config) -> Architecture:
     """InternLM 3: switches of their own for q, k, v and for the rest."""
     bias = c.flag("bias")
     c.fixed("attention_bias", "mlp_bias", to=False)
-    mixer = {**read.biases("qkv", c.flag("qkv_bias")), "o_bias": bias}
+    mixer = {"head_dim": read.head_dim(c, default=128), **read.biases("qkv", c.flag("qkv_bias")), "o_bias": bias}
     return plain(c, read.rms_norm(c, default=1e-5), mixer=mixer, ff={"bias": bias})
 
 
@@ -118,7 +118,7 @@ def qwen1(c: Config) -> Architecture:
     return plain(c, norm, mixer={"head_dim": width, **read.biases("qkv", True)}, ff={"d_ff": both // 2})
 
 
-@family("phi3", "phi4mm", "phi4_multimodal")
+@family("phi3", "phi3_v", "phi4mm", "phi4_multimodal")
 def phi3(c: Config) -> Architecture:
     """Phi-3 and Phi-4: llama with fused projections, a window on every layer where the file states one."""
     c.fixed("attention_bias", "lm_head_bias", "mlp_bias", to=False)
@@ -159,7 +159,8 @@ def _temperature(c: Config) -> Temperature | None:
     return Temperature(slope=slope, interval=table.count("original_max_position_embeddings"))
 
 
-@family("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3", "qwen3_vl_text")
+@family("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text")
+@family("qwen3", "qwen3_vl_text")
 def qwen(c: Config) -> Architecture:
     """Qwen: biases on q, k, v up to 2.5, QK-norm per head from 3 on; `use_sliding_window` windows the upper layers."""
     norm, ff = read.rms_norm(c), read.feed_forward(c)

@@ -17,13 +17,22 @@ from planner.sources.families import common as read
 from planner.sources.families.class_values import GROUPS, ROUTED_SCALE
 
 
-@family("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
+@family("deepseek", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
 def deepseek(c: Config) -> Architecture:
-    """DeepSeek-V2, V3, Kimi K2, GLM-4.7-Flash: latent attention, shared experts, groups, an MTP module from V3 on."""
+    """DeepSeekMoE to V3, Kimi K2, GLM-4.7-Flash: latent attention, shared experts, groups, an MTP module from V3 on."""
     norm = read.rms_norm(c, default=1e-5 if c.model_type == "glm4_moe_lite" else 1e-6)
-    first = {"deepseek_v2": 0, "glm4_moe_lite": 1}.get(c.model_type, 3)
-    layers = first_dense(c, latent_attention(c), deepseek_mixture(c), norm, default=first)
+    first = {"deepseek": 0, "deepseek_v2": 0, "glm4_moe_lite": 1}.get(c.model_type, 3)
+    layers = first_dense(c, _deepseek_mixer(c), deepseek_mixture(c), norm, default=first)
     return read.decoder(c, layers, norm, mtp=read.multi_token(c, layers[-1], own_tables=True))
+
+
+def _deepseek_mixer(c: Config) -> Mixer:
+    """Latent attention, or llama's: in the first generation, and in small vision models, which say `use_mla`: false."""
+    c.ignore("lm_head", "rm_head")
+    if c.flag("use_mla", default=c.model_type != "deepseek"):
+        return latent_attention(c)
+    c.ignore("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return read.attention(c, **read.biases("qkvo", c.flag("attention_bias")))
 
 
 def latent_attention(c: Config) -> LatentAttention:
@@ -57,29 +66,30 @@ def yarn_sharpening(position: Rope) -> float:
 
 
 def deepseek_mixture(c: Config) -> Mixture:
-    """DeepSeekMoE: V2 scores by softmax, all later ones by sigmoid with a correction bias stored as a buffer."""
-    second = c.model_type == "deepseek_v2"
+    """DeepSeekMoE: up to V2 by softmax, all later ones by sigmoid with a correction bias stored as a buffer."""
+    early = c.model_type in ("deepseek", "deepseek_v2")
     c.ignore("ep_size")
-    method = c.text("topk_method", default="greedy" if second else "noaux_tc")
+    method = c.text("topk_method", default="greedy" if early else "noaux_tc")
     if method not in ("greedy", "group_limited_greedy", "noaux_tc"):
         raise c.refuse(f"topk_method = {method!r:.60} is none of greedy, group_limited_greedy, noaux_tc")
     of_class = GROUPS.get(c.model_type, (None, None))
     groups, kept = (c.count(key, default=n) for key, n in zip(("n_group", "topk_group"), of_class, strict=True))
     limited = groups is not None and method != "greedy"
-    normalised = c.flag("norm_topk_prob", default=c.model_type not in ("deepseek_v2", "dots1"))
+    normalised = c.flag("norm_topk_prob", default=not early and c.model_type != "dots1")
     scale = c.positive("routed_scaling_factor", default=ROUTED_SCALE.get(c.model_type, 1.0))
-    scoring = c.text("scoring_func", default="softmax" if second else "sigmoid")
+    scoring = c.text("scoring_func", default="softmax" if early else "sigmoid")
     if scoring not in ("softmax", "sigmoid"):
         raise c.refuse(f"scoring_func = {scoring!r:.60} is neither softmax nor sigmoid")
+    corrected = not early or method == "noaux_tc"  # DeepSeek-VL2 is a deepseek_v2 that routes as V3 does
     fields: dict[str, Any] = {
         "d_ff": c.count("moe_intermediate_size"),
         "scoring": scoring,
-        "correction_bias": None if second else "buffer",
+        "correction_bias": "buffer" if corrected else None,
         "normalised": normalised,
-        "routed_scale": 1.0 if second and normalised else scale,
+        "routed_scale": scale if corrected or not normalised else 1.0,
         "n_groups": groups if limited else None,
         "top_k_groups": kept if limited else None,
-        "group_score": "best" if second else "best_two",
+        "group_score": "best_two" if corrected else "best",
     }
     return read.mixture(c, **fields)
 

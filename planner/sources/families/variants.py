@@ -202,15 +202,16 @@ def olmo(c: Config) -> Architecture:
     return plain(c, norm, mixer={"qkv_clip": c.positive("clip_qkv", default=None), **bias})
 
 
-@family("glm", "glm4")
+@family("glm", "glm4", "glm4v_text")
 def glm(c: Config) -> Architecture:
-    """GLM-4: neighbours turn in half of each head, biases on q, k, v; GLM-4-0414 norms the branches' outputs too."""
-    norm = read.rms_norm(c, default=1.5625e-07)
-    width = read.head_dim(c, default=128)
+    """GLM-4: neighbours turn in half of each head, biases on q, k, v; GLM-4-0414 and 4.1V norm outputs too."""
+    vision = c.model_type == "glm4v_text"
+    norm = read.rms_norm(c, default=1e-5 if vision else 1.5625e-07)
+    width = read.head_dim(c, default=None if vision else 128)
     position = read.rope(c, width, partial=0.5, interleaved=True)
     bias = read.biases("qkv", c.flag("attention_bias", default=True))
     mixer = read.attention(c, head_dim=width, position=position, **bias)
-    order: Any = "sandwich" if c.model_type == "glm4" else "pre"
+    order: Any = "pre" if c.model_type == "glm" else "sandwich"
     layer = Layer(count=1, mixer=mixer, feed_forward=read.feed_forward(c), residual=order, norm=norm)
     return read.decoder(c, read.each(c, layer), norm)
 
