@@ -25,7 +25,7 @@ from importlib.resources import files
 from typing import Any
 
 from planner.arithmetic import Value, ceil_div, plain
-from planner.errors import UnknownName
+from planner.errors import UnknownName, UsageError
 
 Shape = Sequence[Value]
 
@@ -138,7 +138,7 @@ class Scheme:
         """The format of a tensor.
 
         A vector keeps the format of the rest unless that of its role is plain, and rows that are not whole blocks get
-        what llama.cpp falls back to.
+        what llama.cpp and MLX fall back to.
 
         >>> weight_format("q4_k").format_of("attention", (896, 896)).name
         'q5_0'
@@ -158,16 +158,17 @@ class Scheme:
         """Bytes of the elements alone of `copies` equal tensors of that role and shape."""
         return copies * self.format_of(role, shape).payload_bytes(shape)
 
-    def override(self, *, rest: str | None = None, **by_role: str) -> Scheme:
-        """The same scheme with other formats: ``override(lm_head="q6_k", rest="fp16")``.
+    def override(self, **formats: str) -> Scheme:
+        """The same scheme with other formats by role, and for `rest`: ``override(lm_head="q6_k", rest="fp16")``.
 
         Raises `UnknownName` for a role or a format that is not known.
         """
-        for role in by_role:
-            if role not in ROLES:
-                raise UnknownName("role", role, ROLES)
-        chosen = {role: find(name) for role, name in by_role.items()}
-        return replace(self, rest=find(rest) if rest else self.rest, by_role={**self.by_role, **chosen})
+        for role in formats:
+            if role not in (*ROLES, "rest"):
+                raise UnknownName("role", role, (*ROLES, "rest"))
+        chosen = {role: find(name) for role, name in formats.items()}
+        rest = chosen.pop("rest", self.rest)
+        return replace(self, rest=rest, by_role={**self.by_role, **chosen})
 
 
 def find(name: str) -> StorageFormat:
@@ -178,12 +179,29 @@ def find(name: str) -> StorageFormat:
     return _chosen("storage format", name, formats())
 
 
+@cache
 def weight_format(name: str) -> Scheme:
-    """The scheme that a format's name stands for in ``--weights``: what its tools quantise by default.
+    """The scheme that a name stands for in ``--weights``: what the tools of a format quantise by default.
 
     A plain format holds for every tensor. A GGUF file type that mixes block types (`q4_k_m`, `iq2_xs`) is a published
-    average, which its note says. Raises `UnknownName`.
+    average, which its note says. Behind the name may stand what differs by role, or in the rest. Raises `UnknownName`.
+
+    >>> weight_format("awq-g128+lm_head=int8-channel").format_of("lm_head", (64, 64)).name
+    'int8-channel'
     """
+    first, *changes = name.split("+")
+    scheme = _by_default(first)
+    if not changes:
+        return scheme
+    pairs = [change.partition("=") for change in changes]
+    if not all(equals for _, equals, _ in pairs):
+        raise UsageError(f"{name!r} is no weight format: behind + stands role=format, such as lm_head=bf16")
+    formats = {role.strip(): find(changed).name for role, _, changed in pairs}
+    spelled = "+".join([scheme.name, *(f"{role}={changed}" for role, changed in sorted(formats.items()))])
+    return replace(scheme.override(**formats), name=spelled)
+
+
+def _by_default(name: str) -> Scheme:
     presets = _presets()
     spelled = _canonical(name)
     if spelled in presets["averages"]:
@@ -199,6 +217,7 @@ def weight_format(name: str) -> Scheme:
     return Scheme(name=chosen.name, rest=find(scheme["rest"]), by_role=by_role).override(**scheme.get("override", {}))
 
 
+@cache
 def cache_format(name: str) -> StorageFormat:
     """The format of a KV cache by its name in ``--kv``. Raises `UnknownName`."""
     return _chosen("cache format", name, {known: fmt for known, fmt in formats().items() if fmt.cache})
@@ -254,25 +273,30 @@ def _presets() -> dict[str, Any]:
 
 
 def _family(name: str, entry: dict[str, Any]) -> list[StorageFormat]:
-    groups = entry.get("groups", [0])
-    return [_member(f"{name}-g{group}" if group else name, entry, group) for group in groups]
+    """One format for each width and each group size, with those in its name."""
+    return [
+        _member(name.format(width) + (f"-g{group}" if group else ""), entry, {"width": width, "group": group})
+        for width in entry.get("widths", [0])
+        for group in entry.get("groups", [0])
+    ]
 
 
-def _member(name: str, entry: dict[str, Any], group: int) -> StorageFormat:
+def _member(name: str, entry: dict[str, Any], sizes: dict[str, int]) -> StorageFormat:
+    def size(word: Any) -> Any:
+        return [size(side) for side in word] if isinstance(word, list) else sizes.get(word, word)
+
     def table(row: dict[str, Any]) -> Table:
-        per = row["per"]
-        if isinstance(per, list):
-            rows, columns = (group if side == "group" else side for side in per)
-            return Table(what=row["what"], bits=row["bits"], per=(rows, columns))
-        return Table(what=row["what"], bits=row["bits"], per=group if per == "group" else per)
+        per = size(row["per"])
+        return Table(what=row["what"], bits=size(row["bits"]), per=tuple(per) if isinstance(per, list) else per)
 
-    rest = {key: value for key, value in entry.items() if key not in ("groups", "packed", "tables", "safetensors")}
+    families = ("widths", "groups", "bits", "packed", "tables", "safetensors")
     return StorageFormat(
         name=name,
+        bits=size(entry["bits"]),
         packed=table(entry["packed"]) if "packed" in entry else None,
         tables=tuple(map(table, entry.get("tables", []))),
         safetensors=tuple(entry.get("safetensors", [])),
-        **rest,
+        **{key: value for key, value in entry.items() if key not in families},
     )
 
 
@@ -314,6 +338,6 @@ def _is_vector(shape: Shape) -> bool:
 
 
 def _whole_blocks(fmt: StorageFormat, columns: Value) -> bool:
-    """Whether rows are whole blocks; a column or a symbol is taken to be."""
-    per = fmt.packed.per if fmt.packed else 1
+    """Whether rows are whole blocks or groups; a column or a symbol is taken to be."""
+    per = (fmt.packed or fmt.tables[0]).per
     return not (isinstance(columns, int) and isinstance(per, tuple) and columns % per[1])

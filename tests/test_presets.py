@@ -108,6 +108,9 @@ def test_the_config_says_the_same(name):
     [
         ("deepseek-v3", "fp8-block128"),
         ("deepseek-r1", "fp8-block128"),
+        ("deepseek-v3.2", "fp8-block128"),
+        ("deepseek-v4-flash", "fp8-block128+experts_routed=mxfp4"),
+        ("deepseek-v4-pro", "fp8-block128+experts_routed=mxfp4"),
         ("kimi-k2", "fp8-block128"),
         ("gpt-oss-20b", "mxfp4"),
         ("gpt-oss-120b", "mxfp4"),

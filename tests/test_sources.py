@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import planner
 from planner import PlannerError
 from planner.errors import InputError
 from planner.loading import to_toml
-from planner.sources import load, read, read_text
-from tests.sources.builders import safetensors_file
+from planner.sources import load, read, read_headers, read_text
+from tests.sources.builders import gguf_file, safetensors_file
+from tests.sources.test_gguf_config import COMMON, DENSE, OUTPUT
 
 CONFIG = {
     "model_type": "llama",
@@ -80,6 +82,21 @@ def test_weights_alone_are_no_contract(folder):
         with pytest.raises(InputError) as error:
             load(place)
         assert str(error.value) == f"{place}: {rule} (planner show lists its tensors)"
+
+
+def test_gguf_files_speak_for_themselves_whatever_lies_beside_them(folder, monkeypatch):
+    Path("quantised").mkdir()
+    Path("quantised/config.json").write_text('{"model_type": "llama"}')  # all that many repositories have of it
+    keys = {f"llama.{key}": value for key, value in (COMMON | DENSE[0]).items()}
+    metadata = {"general.architecture": "llama", **keys}
+    gguf_file(Path("quantised/tiny-Q8_0.gguf"), metadata, [("token_embd.weight", "Q8_0", (100, 64)), OUTPUT])
+    file = load("quantised/tiny-Q8_0.gguf")
+    assert load("quantised") == read_headers("quantised")[1].architecture == replace(file, name="quantised")
+    monkeypatch.setattr("planner.sources.hub.cached", lambda name: Path("quantised"))  # there, a commit's number
+    assert load("org/tiny").name == read_headers("org/tiny")[1].architecture.name == "org/tiny"
+    safetensors_file(Path("quantised/model.safetensors"), [("w", "F32", (2,))])
+    Path("quantised/config.json").write_text(json.dumps(CONFIG))
+    assert load("quantised") == read_headers("quantised")[1].architecture == load("quantised/config.json")
 
 
 def test_a_folder_whose_name_nobody_knows(folder, monkeypatch):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.arithmetic import evaluate, word
-from planner.errors import UnknownName
+from planner.errors import UnknownName, UsageError
 from planner.storage import (
     ROLES,
     cache_format,
@@ -222,6 +222,26 @@ def test_vectors_and_single_rows_are_not_quantised(shape):
 def test_rows_that_are_not_whole_blocks_fall_back_as_in_llama_cpp(name, columns, chosen):
     scheme = weight_format("q8_0").override(attention=name)
     assert scheme.format_of("attention", (896, columns)).name == chosen
+
+
+def test_rows_that_are_not_whole_groups_stay_as_they_are_in_mlx():
+    scheme = weight_format("mlx-int4-g64")
+    assert scheme.format_of("ssm_conv_mixer", (8192, 16)).name == "bf16"
+    assert scheme.format_of("ssm_conv_mixer", (8192, 128)).name == "mlx-int4-g64"
+    assert weight_format("awq-g64").format_of("attention", (8192, 16)).name == "awq-g64"
+
+
+def test_a_name_says_what_differs_by_role():
+    scheme = weight_format("NVFP4+lm_head=fp8_e4m3+attention=bf16")
+    assert scheme.name == "nvfp4+attention=bf16+lm_head=fp8"
+    assert scheme.format_of("ffn_dense", (64, 64)).name == "nvfp4"
+    assert scheme.format_of("attention", (64, 64)).name == "bf16"
+    with pytest.raises(UsageError, match=r"'awq-g128\+lm_head' is no weight format: behind \+ stands role=format"):
+        weight_format("awq-g128+lm_head")
+    with pytest.raises(UnknownName, match="unknown role 'lm_hed'; did you mean 'lm_head'"):
+        weight_format("awq-g128+lm_hed=bf16")
+    with pytest.raises(UnknownName, match="unknown storage format 'bf61'; did you mean 'bf16'"):
+        weight_format("awq-g128+lm_head=bf61")
 
 
 def test_roles_can_be_given_another_format():

@@ -18,12 +18,11 @@ from planner.contract import Architecture
 from planner.errors import InputError, PlannerError
 from planner.loading import MAX_BYTES
 from planner.sources import gguf_config, hub, presets
-from planner.sources.checkpoint import ENDINGS, Checkpoint, is_checkpoint, read_checkpoint
+from planner.sources.checkpoint import ENDINGS, Checkpoint, is_checkpoint, is_gguf, read_checkpoint
 from planner.sources.config_json import Reading, parse_json, read_config
 from planner.sources.document import Loaded, read_document
 from planner.sources.quantization import read_quantization
 from planner.spec import shown
-from planner.storage import weight_format
 
 SUFFIXES = (".toml", ".json", *ENDINGS)
 MAX_PLACE = 200  # characters of a path in an error: its end says more than its beginning
@@ -78,14 +77,15 @@ def read_headers(what: What, *, online: bool = False) -> tuple[Checkpoint, Loade
     path, name = _path(what), str(what)
     if path is None and online and hub.is_name(name):
         return hub.fetch_checkpoint(name), *_or_why_not(lambda: _of_hub(name))
-    if path is None and hub.is_name(name) and presets.find(name) is None:
+    cached = path is None and hub.is_name(name) and presets.find(name) is None
+    if cached:
         path = hub.cached(name)
     if path is None or not is_checkpoint(path):
         return None
-    checkpoint = read_checkpoint(path)
+    checkpoint, called = read_checkpoint(path), name if cached else None
     if checkpoint.metadata:
-        return checkpoint, *_or_why_not(lambda: _of_gguf(checkpoint, path))
-    return checkpoint, *_or_why_not(lambda: _read_path(path, name if hub.is_name(name) else None))
+        return checkpoint, *_or_why_not(lambda: _of_gguf(checkpoint, path, called))
+    return checkpoint, *_or_why_not(lambda: _read_path(path, called))
 
 
 def _or_why_not(reader: Callable[[], Loaded]) -> tuple[Loaded | None, str]:
@@ -116,18 +116,19 @@ def read_text(text: str, source: str) -> Loaded:
 
 
 def _read_path(path: Path, name: str | None = None) -> Loaded:
-    """A file by its ending, a folder by its config.json, weights by the config.json beside them, a GGUF file by itself.
+    """A file by its ending, a folder by its config.json, weights by the config.json beside them, GGUF by itself.
 
-    `name` is what the contract is called, if not as the file or folder is.
+    A folder whose weights are GGUF files is that GGUF, whatever its config.json says: of how they are stored it says
+    nothing, and often no more than the model_type. `name` is what the contract is called, if not as the file or folder.
     """
     folder = path if os.path.isdir(path) else path.parent
     beside = folder / hub.CONFIG
-    if (path == folder or (is_checkpoint(path) and path.suffix != ".gguf")) and os.path.isfile(beside):
+    if (path == folder or is_checkpoint(path)) and not is_gguf(path) and os.path.isfile(beside):
         return _of_file(beside, name)
     if is_checkpoint(path):
         checkpoint = read_checkpoint(path)
         if checkpoint.metadata:
-            return _of_gguf(checkpoint, path)
+            return _of_gguf(checkpoint, path, name)
         rule = "a checkpoint's header says nothing of heads, masks and positions"
         raise InputError(f"{_place(path)}: {rule}; put its config.json beside it (planner show lists its tensors)")
     if path == folder:
@@ -153,11 +154,11 @@ def _of_hub(name: str) -> Loaded:
     return _of_config(read_config(parse_json(hub.fetch_config(name), place), place, name), place)
 
 
-def _of_gguf(checkpoint: Checkpoint, path: Path) -> Loaded:
-    """The contract of a GGUF file's metadata, called as the file or the folder is."""
+def _of_gguf(checkpoint: Checkpoint, path: Path, name: str | None) -> Loaded:
+    """The contract of a GGUF file's metadata, called `name`, or as the file or the folder is."""
     config, notes = gguf_config.gguf_config(checkpoint)
     own = path.resolve().name.removesuffix(".gguf")
-    name = re.sub(r"-\d{5}-of-\d{5}$", "", own) or None
+    name = name or re.sub(r"-\d{5}-of-\d{5}$", "", own) or None
     loaded = _of_config(read_config(config, checkpoint.place, name), checkpoint.place)
     weights, stored = gguf_config.gguf_weights(checkpoint)
     architecture = dataclasses.replace(loaded.architecture, weights=weights)
@@ -193,13 +194,10 @@ def _weights(reading: Reading, source: str) -> tuple[str, tuple[str, ...]]:
     if reading.quantization is None:
         return architecture.weights, ()
     layers: Counter[str] = Counter()
-    for part in architecture.parts():
+    for part in (part for part in architecture.parts() if part.module == "body"):
         layers.update(dict.fromkeys({tensor.role for tensor in part.bill.tensors}, part.count))
     try:
         scheme = read_quantization(reading.quantization, layers, architecture.weights, place)
-        named = weight_format(scheme.name)
     except PlannerError as error:
         return architecture.weights, (f"{error}; weights are counted in {architecture.weights}",)
-    exact = dict(named.by_role) == dict(scheme.by_role)
-    differing = f"{place}: quantises other modules than weights = {scheme.name!r} stands for, which is counted"
-    return scheme.name, (*scheme.notes, *(() if exact else (differing,)))
+    return scheme.name, scheme.notes

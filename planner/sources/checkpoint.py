@@ -129,12 +129,22 @@ def _same_shape(weight: Weight, shape: tuple[int, ...]) -> bool:
 
 def is_checkpoint(path: Path) -> bool:
     """Whether a path is called like a checkpoint, or is a folder with weights in it: an index alone is none."""
+    return bool(_checkpoint_files(path))
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether it is a GGUF file, or a folder without other weights: such a checkpoint describes its own decoder."""
+    files = _checkpoint_files(path)
+    return bool(files) and all(name.endswith(".gguf") for name in files)
+
+
+def _checkpoint_files(path: Path) -> list[str]:
     if not os.path.isdir(path):
-        return path.name.endswith(ENDINGS)
+        return [path.name] if path.name.endswith(ENDINGS) else []
     try:
-        return any(entry.name.endswith(WEIGHTS) for entry in path.iterdir())
+        return [entry.name for entry in path.iterdir() if entry.name.endswith(WEIGHTS)]
     except OSError:
-        return False
+        return []
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -146,7 +156,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     if os.path.isdir(path):
         path = _of_folder(path)
     if path.name.endswith(".safetensors.index.json"):
-        return read_indexed(local_file(path), lambda name: local_file(path.parent / name))
+        return read_indexed(local_file(path), lambda names: (local_file(path.parent / name) for name in names))
     files = [local_file(path.parent / name) for name in _shard_names(path.name)]
     if path.suffix == ".safetensors":
         return read_shards(files)
@@ -156,8 +166,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 @uncollected()
-def read_indexed(index: ByteRanges, open_shard: Callable[[str], ByteRanges]) -> Checkpoint:
-    """The checkpoint that an index of safetensors shards describes; `open_shard` finds a shard by its name."""
+def read_indexed(index: ByteRanges, open_shards: Callable[[Iterable[str]], Iterable[ByteRanges]]) -> Checkpoint:
+    """The checkpoint that an index of safetensors shards describes; `open_shards` finds them, in the names' order."""
     if index.size > MAX_HEADER_BYTES:
         raise index.refuse(f"an index of {index.size:,} bytes is refused; at most {MAX_HEADER_BYTES:,} are read")
     weight_map = parse_json(index.read(0, index.size), index.place).get("weight_map")
@@ -170,7 +180,7 @@ def read_indexed(index: ByteRanges, open_shard: Callable[[str], ByteRanges]) -> 
         if not re.fullmatch(r"[\w.-]+\.safetensors", shard):
             rule = f"weight_map names the shard {shown(shard)}, which is not the name of a safetensors file"
             raise index.refuse(rule)
-    parts = _in_turn(map(open_shard, by_shard), read_safetensors)
+    parts = _in_turn(open_shards(by_shard), read_safetensors)
     for (name, stated), (_, tensors) in zip(by_shard.items(), parts, strict=True):
         if stated != (held := {tensor.name for tensor in tensors}):
             odd = min(stated ^ held)

@@ -14,11 +14,11 @@ _REQUIRED = object()
 # Keys that decide nothing about shapes, arithmetic or cache in any family.
 WITHOUT_INFLUENCE = frozenset(
     """
-    _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path _num_labels architectures
-    attn_implementation auto_map cache_implementation chunk_size_feed_forward custom_pipelines dtype finetuning_task
-    gradient_checkpointing is_decoder is_encoder_decoder keys_to_ignore_at_inference max_length min_length name
-    name_or_path pretraining_tp pruned_heads return_dict tie_encoder_decoder torch_dtype torchscript
-    transformers_version unsloth_fixed unsloth_version use_bfloat16 use_cache use_return_dict
+    _attn_implementation _attn_implementation_autoset _commit_hash _flash_attn_2_enabled _name_or_path _num_labels
+    architectures attn_implementation auto_map cache_implementation chunk_size_feed_forward custom_pipelines dtype
+    finetuning_task gradient_checkpointing is_decoder is_encoder_decoder keys_to_ignore_at_inference max_length
+    min_length name name_or_path neftune_noise_alpha pretraining_tp pruned_heads return_dict tie_encoder_decoder
+    torch_dtype torchscript transformers_version unsloth_fixed unsloth_version use_bfloat16 use_cache use_return_dict
 
     bos_token_id decoder_start_token_id eos_token_id model_max_length pad_token_id sep_token_id tokenizer_class
     tokenizer_name unk_token_id
@@ -38,7 +38,7 @@ WITHOUT_INFLUENCE = frozenset(
     bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
     exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty no_repeat_ngram_size
     num_beam_groups num_beams num_return_sequences remove_invalid_values repetition_penalty return_dict_in_generate
-    suppress_tokens temperature top_p typical_p
+    suppress_tokens temperature top_k top_p typical_p
     """.split()
 )
 
@@ -164,8 +164,9 @@ class Config:
         return ContractError(rule, source=self.source)
 
     def unknown_keys(self) -> tuple[str, ...]:
-        """Keys that nobody read, those of nested tables with the table's name before them."""
-        own = [key for key in self.table if key not in self.used and key not in WITHOUT_INFLUENCE]
+        """Keys with a value that nobody read, those of nested tables with the table's name before them."""
+        read = self.used | WITHOUT_INFLUENCE
+        own = [key for key, value in self.table.items() if value is not None and key not in read]
         nested = [f"{name}.{key}" for name, inner in self.inner_tables.items() for key in inner.unknown_keys()]
         return tuple(sorted(own + nested))
 

@@ -2,7 +2,7 @@
 
 The cache is read by its layout (``models--org--name/refs/main`` names the snapshot of the branch), which needs no
 library. Over the network, through `huggingface_hub` for its addresses, tokens and proxies, come a config.json, an index
-of shards, and of each shard the header by range requests: no byte of a weight.
+of shards, and of each shard the header by range requests, several shards at a time: no byte of a weight.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +30,11 @@ PERMISSION = "PLANNER_ONLINE"
 
 MAX_S = 300.0
 """Seconds for one file or range, for a server that sends a little just before each time-out."""
+
+WORKERS = 8
+"""Shards whose headers are fetched at a time."""
+MAX_AHEAD_BYTES = 8_000_000
+"""A header longer than any published shard's is fetched when its turn comes: what is fetched ahead stays bounded."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-zA-Z._-]{1,100}", re.ASCII)
@@ -93,21 +102,34 @@ def fetch_checkpoint(name: str) -> Checkpoint:
             rule = f"neither {INDEX} nor {SINGLE} on the hub; name a file that you downloaded"
             raise InputError(f"{name}: {rule}") from None
     whole = ByteRanges(f"{name}/{INDEX}", size, lambda offset, length: index[offset : offset + length])
-    return read_indexed(whole, lambda shard: _remote(name, shard))
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return read_indexed(whole, lambda shards: _remotes(name, shards, pool))
 
 
 class Absent(InputError):
     """The hub has no such model or file."""
 
 
+def _remotes(name: str, files: Iterable[str], pool: Executor) -> Iterator[ByteRanges]:
+    """Files on the hub in their order, `WORKERS` of them under way while one is read; the first that fails ends it."""
+    files = iter(files)
+    ahead = deque(pool.submit(_remote, name, file) for file in islice(files, WORKERS))
+    while ahead:
+        yield ahead.popleft().result()
+        ahead.extend(pool.submit(_remote, name, file) for file in islice(files, 1))
+
+
 def _remote(name: str, file: str) -> ByteRanges:
-    """A file on the hub, read by range requests."""
+    """A file on the hub, read by range requests; its header is there, and is let go when it has been read."""
     start, size = _fetch(name, file, _LENGTH_BYTES, offset=0)
+    held = {0: start}
+    length = int.from_bytes(start, "little")
+    if 0 < length <= min(MAX_AHEAD_BYTES, size - len(start)):
+        held[len(start)] = _fetch(name, file, length, len(start))[0]
 
     def open_range(offset: int, length: int) -> bytes:
-        if offset + length <= len(start):
-            return start[offset : offset + length]
-        return _fetch(name, file, length, offset)[0] if length else b""
+        data = held.pop(offset, b"")
+        return data if len(data) == length else _fetch(name, file, length, offset)[0]
 
     return ByteRanges(f"{name}/{file}", size, open_range)
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from planner.spec import shown
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 # The first that a name contains decides; a word is a whole segment of the name. None: no part of the body, or a vector.
 _ROLES = [
@@ -45,7 +44,9 @@ _PARTS = [
 ]
 _PART = re.compile(r"(?:^|[.*])(indexer(?=$|[.*])|(?:\w+_proj\w*|w[123]|fc[12])(?=\.?\*?$))", re.ASCII)
 _LAYER = re.compile(r"(?:layers|blocks|h|block)\.(\d{1,6})(?=$|[.*])", re.ASCII)
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)", re.ASCII)
 _EVERYWHERE = -1
+_UNKNOWN = "unknown"
 
 _LONGEST = 200
 _ALTERNATIVES = re.compile(r"\((?:\?:)?([^()]*\|[^()]*)\)")
@@ -59,44 +60,52 @@ def role_of(name: Any) -> str | None:
     >>> role_of("model.layers.3.mlp.gate"), role_of("re:.*self_attn.*"), role_of("model.layers.0.mlp.gate_proj")
     ('router', 'attention', 'ffn_dense')
     """
-    return _role(_plain(name))[0] if isinstance(name, str) else None
+    role = _read(_plain(name))[0] if isinstance(name, str) else None
+    return None if role == _UNKNOWN else role
 
 
-def left_out(names: Iterable[str], layers: Mapping[str, int]) -> tuple[set[str], list[str]]:
-    """The roles that a list of unquantised modules covers whole, and a note on each that it covers in part.
+class Covered(NamedTuple):
+    """What a list of modules is in roles: those that it covers whole, those that it covers in part, names unknown.
+
+    `partly` has one of the names for each role.
+    """
+
+    whole: set[str]
+    partly: dict[str, str]
+    unknown: list[str]
+
+
+def covered(names: Iterable[str], layers: Mapping[str, int]) -> Covered:
+    """Which roles a list of modules covers.
 
     `layers` has the roles in question and how many layers have each; a name without a layer's number stands for all.
 
-    >>> left_out(["lm_head", "*.self_attn*", "model.layers.0.mlp.down_proj"], {"attention": 32, "ffn_dense": 32})
-    ({'attention'}, ["'model.layers.0.mlp.down_proj' and its like are a part of ffn_dense, counted as quantised"])
+    >>> covered(["lm_head", "*.self_attn*", "model.layers.0.mlp.down_proj"], {"attention": 32, "ffn_dense": 32})
+    Covered(whole={'attention'}, partly={'ffn_dense': 'model.layers.0.mlp.down_proj'}, unknown=[])
     """
     found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     examples: dict[str, str] = {}
     unknown: dict[str, None] = {}
     for name in dict.fromkeys(names):
         for plain in map(_plain, _spelled_out(name)):
-            role, known = _role(plain)
-            if not known:
+            role, part = _read(_NUMBER.sub("0", plain))
+            if role == _UNKNOWN:
                 unknown[name] = None
             elif role is not None and role in layers:
-                part, layer = _PART.search(plain), _LAYER.search(plain)
-                found[role][part[1] if part else ""].add(int(layer[1]) if layer else _EVERYWHERE)
+                layer = _LAYER.search(plain)
+                found[role][part].add(int(layer[1]) if layer else _EVERYWHERE)
                 examples.setdefault(role, name)
     # A whole feed-forward block has its experts in it.
     for inner in ("experts_routed", "experts_shared"):
         if inner in layers and _covers(found["ffn_dense"][""], layers[inner]):
             found[inner][""].add(_EVERYWHERE)
-    whole, notes = set(), []
+    whole = set()
     for role, n_layers in layers.items():
         parts = {part for part, at in found[role].items() if _covers(at, n_layers)}
         if "" in parts or any(split <= parts for split in _PARTS):
             whole.add(role)
-        elif role in examples:
-            notes.append(f"{shown(examples[role])} and its like are a part of {role}, counted as quantised")
-    if unknown:
-        others = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
-        notes.append(f"{shown(next(iter(unknown)))}{others} is no module that we know, counted as quantised")
-    return whole, notes
+    partly = {role: example for role, example in examples.items() if role not in whole}
+    return Covered(whole, partly, list(unknown))
 
 
 def _covers(at: set[int], n_layers: int) -> bool:
@@ -118,15 +127,15 @@ def _spelled_out(name: str) -> list[str]:
 
 def _plain(name: str) -> str:
     """A name without what makes it an expression, in lower case."""
-    plain = name[:_LONGEST].removeprefix("re:").lower()
+    plain = name[:_LONGEST].removeprefix("re:").removesuffix(".weight").lower()
     for noise, clean in _NOISE:
         plain = re.sub(noise, clean, plain)
     return plain
 
 
-def _role(plain: str) -> tuple[str | None, bool]:
-    """The role, and whether any rule knew the name."""
-    for role, pattern in _ROLE:
-        if pattern.search(plain):
-            return role, True
-    return None, False
+@lru_cache(maxsize=1_000)
+def _read(plain: str) -> tuple[str | None, str]:
+    """The role, or that no rule knows the name, and the part of it; a list names thousands that differ in a number."""
+    role = next((role for role, pattern in _ROLE if pattern.search(plain)), _UNKNOWN)
+    part = _PART.search(plain)
+    return role, part[1] if part else ""

@@ -1,8 +1,8 @@
 """From the tensors of a file to the weights of a model: packed formats unpacked, scales put where they belong.
 
 A quantised matrix lies in a checkpoint as several tensors: codes, eight to an int32 or two to a byte, and beside them
-scales, zero points, an order of rows, code tables. Those are bytes of the matrix, not parameters. Names and layouts are
-those of the tools that write them; the sources are in `presets/storage_formats.toml`.
+scales, zero points, an order of rows, code tables. Those are bytes of the matrix, not parameters. What shape the codes
+amount to is in `layouts`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import NamedTuple
 
-from planner.arithmetic import ceil_div
+from planner.sources import layouts
 from planner.sources.headers import StoredTensor
+from planner.sources.layouts import Packed
 
 Values = Callable[[StoredTensor], bytes]
-Beside = dict[str, StoredTensor]
-Unpacked = tuple[tuple[int, ...], str] | None  # shape and format; None where the layout is none that we know
-Sides = Callable[[StoredTensor, StoredTensor, StoredTensor], int]
 
-# What stands beside a packed matrix: module name + one of these, where the matrix itself is module name + key.
+# What holds the codes of a matrix -> what may stand beside it: module name + one of these, for module name + key.
 _BESIDE: dict[str, tuple[str, ...]] = {
-    ".qweight": (".qzeros", ".scales", ".g_idx"),
-    ".weight_packed": (
+    ".qweight": (  # AWQ, GPTQ, AutoRound; FP-Quant
+        ".qzeros",
+        ".scales",
+        ".g_idx",
+        ".weight_global_scale",
+        ".act_global_scale",
+        ".forward_hadamard_matrix",
+        ".backward_hadamard_matrix",
+    ),
+    ".weight_packed": (  # compressed-tensors
         ".weight_scale",
         ".weight_zero_point",
         ".weight_shape",
@@ -32,12 +38,18 @@ _BESIDE: dict[str, tuple[str, ...]] = {
         ".input_global_scale",
         ".input_scale",
     ),
-    ".weight": (
+    ".weight": (  # fp8, int8, ModelOpt, Quark, bitsandbytes, BitNet, EETQ, MLX, HIGGS
         ".weight_scale",
         ".weight_scale_inv",
         ".weight_scale_2",
         ".weight_zero_point",
+        ".weight_scales",
         ".scale",
+        ".scales",
+        ".biases",
+        ".qbiases",
+        ".tables",
+        ".tables2",
         ".input_scale",
         ".SCB",
         ".weight_format",
@@ -48,10 +60,33 @@ _BESIDE: dict[str, tuple[str, ...]] = {
         ".weight.quant_state.bitsandbytes__nf4",
         ".weight.quant_state.bitsandbytes__fp4",
     ),
-    "_blocks": ("_scales",),
+    "._weight_qdata": (  # torchao
+        "._weight_scale",
+        "._weight_zero_point",
+        "._weight_scale_and_zero",
+        "._weight_per_tensor_scale",
+        "._weight_act_per_tensor_scale",
+        "._weight_act_pre_scale",
+        "._weight_act_quant_scale",
+        "._weight_act_quant_zero_point",
+    ),
+    ".W_q": tuple(  # HQQ: what a layer needs to be made again is stored with it
+        f".{word}"
+        for word in (
+            "scale zero shape nbits group_size axis packing unpack_view_dtype view_as_float quant_scale quant_zero "
+            "compute_dtype offload_meta encoded_state_dict stores_quant_config channel_wise optimize round_zero"
+        ).split()
+    ),
+    ".codes": (".codebooks", ".scales"),  # AQLM
+    ".trellis": (".suh", ".svh", ".su", ".sv", ".mcg", ".mul1"),  # EXL3
+    ".q_weight": (".q_scale", ".q_scale_max", ".q_groups", ".q_group_map", ".q_invperm", ".q_perm"),  # EXL2
+    "_blocks": ("_scales",),  # gpt-oss
     ".blocks": (".scales",),
 }
 _ENDING = re.compile("(" + "|".join(map(re.escape, _BESIDE)) + ")$")
+_CONVOLUTION = re.compile(r"\.(?:conv1d|conv\.conv)\.weight$")
+_KEYS, _VALUES = ".embed_q.weight", ".unembed_out.weight"
+_WORDS = ("int32", "int16")  # formats whose elements hold several codes
 
 # What frameworks store though it is computed, not learned: positions, masks, scales of a cache, factors of RoPE.
 _BUFFER = re.compile(
@@ -63,7 +98,7 @@ _BUFFER = re.compile(
 class Weight(NamedTuple):
     """A matrix or vector of the model: its shape unpacked, and all the bytes that a file spends on it.
 
-    `format` is a storage format's name, or ends in ``-scaled`` where no named one has such scales. The shape of
+    `format` is a storage format's name, or ends in ``-scaled`` or ``-mixed`` where no named one is so. The shape of
     bitsandbytes' four-bit matrices is not in the header; theirs is the number of elements alone. `counts` is
     ``parameter``, ``buffer``, or ``unexplained`` for integers that no packing we know accounts for. `tensors` names the
     stored tensors of what is not one of its own name.
@@ -90,27 +125,62 @@ class Weight(NamedTuple):
 def unpack(tensors: Iterable[StoredTensor], values: Values) -> Iterator[Weight]:
     """Yield the weights that the stored tensors amount to, in their order.
 
-    ``values(tensor)`` reads a tensor's bytes. It is asked only for `weight_shape`, two integers, once for each kind of
-    matrix: how many bits wide compressed-tensors packed is not in the header.
+    ``values(tensor)`` reads a tensor's bytes. It is asked only for two integers that state a matrix's shape, once for
+    each kind of matrix, where a header cannot tell how wide its codes are (compressed-tensors, HQQ).
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    packed: dict[str, tuple[str, Beside]] = {}
+    packed: dict[str, Packed] = {}
     taken: set[str] = set()
+    stated = _stated_sides(values)
     for tensor in by_name.values():
         match = _ENDING.search(tensor.name)
-        if match and tensor.format.bits <= (32 if match[0] in (".qweight", ".weight_packed") else 8):
+        if match and (tensor.format.bits <= 8 or tensor.format.name in _WORDS):
             module = tensor.name[: match.start()]
             names = {end: module + end for end in _BESIDE[match[0]]}
             beside = {end: by_name[name] for end, name in names.items() if name in by_name and name not in taken}
             if beside:
-                packed[tensor.name] = match[0], beside
+                packed[tensor.name] = Packed(match[0], tensor, beside, stated)
                 taken.update(side.name for side in beside.values())
-    sides = _side_reader(values)
-    for tensor in by_name.values():
-        if tensor.name in packed:
-            yield _weight(tensor, *packed[tensor.name], sides)
-        elif tensor.name not in taken:
-            yield Weight(tensor.name, tensor.shape, tensor.format.name, tensor.stored_bytes, _counts(tensor))
+    group = _mlx_group(by_name.values(), packed.values())
+    yield from _joined(
+        _weight(packed[tensor.name]._replace(mlx_group=group))
+        if tensor.name in packed
+        else Weight(tensor.name, _plain_shape(tensor), tensor.format.name, tensor.stored_bytes, _counts(tensor))
+        for tensor in by_name.values()
+        if tensor.name not in taken
+    )
+
+
+def _joined(weights: Iterable[Weight]) -> Iterator[Weight]:
+    """Make the halves whole that MLX keeps of a latent's `kv_b_proj`: [heads, latent, key], [heads, value, latent]."""
+    weights = list(weights)
+    stacks = [weight for weight in weights if len(weight.shape) == 3 and weight.counts == "parameter"]
+    values = {weight.name.removesuffix(_VALUES): weight for weight in stacks if weight.name.endswith(_VALUES)}
+    halves = {}
+    for keys in stacks if values else ():
+        value = values.get(keys.name.removesuffix(_KEYS)) if keys.name.endswith(_KEYS) else None
+        if value and value.shape[::2] == keys.shape[:2]:
+            halves[keys.name] = value
+    joined = {value.name for value in halves.values()}
+    for weight in weights:
+        if value := halves.get(weight.name):
+            heads, latent, key = weight.shape
+            yield Weight(
+                weight.name.removesuffix(_KEYS) + ".kv_b_proj.weight",
+                (heads * (key + value.shape[1]), latent),
+                weight.format,
+                weight.stored_bytes + value.stored_bytes,
+                tensors=weight.stored_as + value.stored_as,
+            )
+        elif weight.name not in joined:
+            yield weight
+
+
+def _plain_shape(tensor: StoredTensor) -> tuple[int, ...]:
+    """The shape of a tensor that is not packed; MLX has the width of a convolution of each channel in the middle."""
+    if _CONVOLUTION.search(tensor.name) and len(tensor.shape) == 3 and tensor.shape[2] == 1:
+        return tensor.shape[0], 1, tensor.shape[1]
+    return tensor.shape
 
 
 def _counts(tensor: StoredTensor) -> str:
@@ -121,137 +191,37 @@ def _counts(tensor: StoredTensor) -> str:
     return "parameter"
 
 
-def _weight(tensor: StoredTensor, ending: str, beside: Beside, sides: Sides) -> Weight:
-    stored = tensor.stored_bytes + sum(side.stored_bytes for side in beside.values())
-    names = (tensor.name, *(side.name for side in beside.values()))
-    unpacked: Unpacked
-    if ending in ("_blocks", ".blocks"):
-        unpacked, name = _mxfp4_blocks(tensor, beside), tensor.name.removesuffix(ending)
-    else:
-        name = tensor.name.removesuffix(ending) + ".weight"
-        if ending == ".qweight":
-            unpacked = _gptq_or_awq(tensor, beside)
-        elif tensor.format.name == "int32":
-            unpacked = _pack_quantized(tensor, beside, sides)
-        else:
-            unpacked = _bytes(tensor, beside)
+def _weight(packed: Packed) -> Weight:
+    codes, sides = packed.codes, packed.beside.values()
+    stored = codes.stored_bytes + sum(side.stored_bytes for side in sides)
+    names = (codes.name, *(side.name for side in sides))
+    unpacked = layouts.read(packed)
     if unpacked is None:
-        return Weight(tensor.name, tensor.shape, tensor.format.name, stored, "unexplained", names)
+        return Weight(codes.name, codes.shape, codes.format.name, stored, "unexplained", names)
+    module = codes.name.removesuffix(packed.ending)
+    name = module if packed.ending in ("_blocks", ".blocks") else f"{module}.weight"
     return Weight(name, *unpacked, stored, tensors=names)
 
 
-def _gptq_or_awq(tensor: StoredTensor, beside: Beside) -> Unpacked:
-    """GPTQ packs codes along the inputs, AWQ along the outputs; scales are [groups, outputs] in both."""
-    scales, zeros = beside.get(".scales"), beside.get(".qzeros")
-    if scales is None or zeros is None or not (_is_matrix(tensor) and _is_matrix(scales) and _is_matrix(zeros)):
-        return None
-    (rows, columns), (groups, outputs) = tensor.shape, scales.shape
-    bits, rest = divmod(32 * zeros.shape[1], outputs)
-    if rest or bits not in (2, 3, 4, 8):
-        return None
-    if columns == outputs:
-        inputs, rest = divmod(rows * 32, bits)
-        return (
-            None if rest else ((outputs, inputs), ("gptq" if bits == 4 else f"gptq-int{bits}") + _group(inputs, groups))
-        )
-    if bits == 4 and 8 * columns == outputs:
-        return (outputs, rows), "awq" + _group(rows, groups)
-    return None
+def _stated_sides(values: Values) -> layouts.Stated:
+    """Reads the two sides that a tensor states, once for each kind of matrix: those of equal modules are equal."""
+    known: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[int, int]] = {}
 
-
-def _side_reader(values: Values) -> Sides:
-    """The inputs of a packed matrix, read from `weight_shape` once for each kind of matrix."""
-    known: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-
-    def inputs(packed: StoredTensor, scales: StoredTensor, shape: StoredTensor) -> int:
-        kind = packed.shape, scales.shape
+    def sides(codes: StoredTensor, scales: StoredTensor, shape: StoredTensor) -> tuple[int, int]:
+        kind = re.sub(r"\d+", "", shape.name), codes.shape, scales.shape
         if kind not in known:
             if (shape.shape, shape.dtype) != ((2,), "I64"):
-                return 0
-            known[kind] = int.from_bytes(values(shape)[8:], "little", signed=True)
+                return 0, 0
+            data = values(shape)
+            rows, columns = (int.from_bytes(data[at : at + 8], "little", signed=True) for at in (0, 8))
+            known[kind] = rows, columns
         return known[kind]
 
-    return inputs
+    return sides
 
 
-def _pack_quantized(tensor: StoredTensor, beside: Beside, sides: Sides) -> Unpacked:
-    """compressed-tensors: codes along the inputs, [outputs, inputs x bits / 32]; scales [outputs, groups]."""
-    scales, shape = beside.get(".weight_scale"), beside.get(".weight_shape")
-    if scales is None or shape is None or not (_is_matrix(tensor) and _is_matrix(scales)):
-        return None
-    outputs, words = tensor.shape
-    inputs = sides(tensor, scales, shape)
-    bits = next((bits for bits in range(1, 9) if inputs > 0 and ceil_div(inputs * bits, 32) == words), None)
-    if bits is None:
-        return None
-    groups = scales.shape[1]
-    symmetry = "" if groups == 1 else "-asym" if ".weight_zero_point" in beside else "-sym"
-    return (outputs, inputs), f"int{bits}{symmetry}{_group(inputs, groups)}"
-
-
-def _mxfp4_blocks(tensor: StoredTensor, beside: Beside) -> Unpacked:
-    """gpt-oss: blocks of 16 bytes, 32 elements, with one exponent each."""
-    (scales,) = beside.values()
-    *stack, blocks, size = (0, 0, *tensor.shape)
-    if size != 16 or tensor.shape[:-1] != scales.shape:
-        return None
-    return (*stack[2:], 32 * blocks), "mxfp4"
-
-
-def _bytes(tensor: StoredTensor, beside: Beside) -> Unpacked:
-    """Elements of eight bits, or two of four bits to a byte, with scales beside them."""
-    shape = tensor.shape
-    if ".weight.absmax" in beside:
-        return (2 * tensor.stored_bytes,), "nf4-dq" if ".weight.nested_absmax" in beside else "nf4"
-    if tensor.format.packed is not None:  # a block type of GGML, with a scale for the whole tensor
-        return shape, tensor.format.name
-    scales = next(
-        (beside[end] for end in (".weight_scale", ".weight_scale_inv", ".scale", ".SCB") if end in beside), None
-    )
-    if scales is None:
-        return (shape, "fp8") if tensor.format.name == "fp8" else None
-    if tensor.dtype in ("U8", "I8") and _is_float8(scales):
-        bytes_per_scale = 16 if _is_exponent(scales) else 8
-        fmt = "mxfp4" if _is_exponent(scales) else "nvfp4"
-        return ((*shape[:-1], 2 * shape[-1]), fmt) if _columns_per_scale(tensor, scales) == bytes_per_scale else None
-    if tensor.dtype == "U8":
-        return None
-    return shape, _scaled(tensor, scales, "-static" if ".input_scale" in beside else "")
-
-
-def _scaled(tensor: StoredTensor, scales: StoredTensor, static: str) -> str:
-    kind = "fp8" if tensor.format.name == "fp8" else "int8"
-    rows, columns = (1, 1, *tensor.shape)[-2:]
-    if scales.shape in (tensor.shape[:-1], (*tensor.shape[:-1], 1)):
-        return f"{kind}-channel"
-    if kind == "fp8":
-        if prod(scales.shape) == 1:
-            return f"fp8-tensor{static}"
-        if scales.shape[-2:] == (ceil_div(rows, 128), ceil_div(columns, 128)):
-            return "fp8-block128-ue8m0" if _is_exponent(scales) else "fp8-block128"
-        if _is_exponent(scales) and _columns_per_scale(tensor, scales) == 32:
-            return "mxfp8"
-    return f"{kind}-scaled"
-
-
-def _is_matrix(tensor: StoredTensor) -> bool:
-    return len(tensor.shape) == 2 and prod(tensor.shape) > 0
-
-
-def _is_exponent(scales: StoredTensor) -> bool:
-    return scales.dtype in ("F8_E8M0", "U8")
-
-
-def _is_float8(scales: StoredTensor) -> bool:
-    return _is_exponent(scales) or scales.dtype == "F8_E4M3"
-
-
-def _columns_per_scale(tensor: StoredTensor, scales: StoredTensor) -> int | None:
-    if len(tensor.shape) < 2 or tensor.shape[:-1] != scales.shape[:-1] or not scales.shape[-1]:
-        return None
-    columns, rest = divmod(tensor.shape[-1], scales.shape[-1])
-    return None if rest else columns
-
-
-def _group(inputs: int, groups: int) -> str:
-    return "-channel" if groups == 1 else f"-g{ceil_div(inputs, groups)}"
+def _mlx_group(tensors: Iterable[StoredTensor], packed: Iterable[Packed]) -> int:
+    """The group size of MLX's matrices, which no header says: that by which most rows are as long as a norm is."""
+    vectors = {tensor.shape[0] for tensor in tensors if len(tensor.shape) == 1 and tensor.format.plain}
+    groups = [count for matrix in packed if (count := layouts.mlx_inputs(matrix, 1))]
+    return max(layouts.MLX_GROUPS, key=lambda size: sum(size * count in vectors for count in groups))

@@ -63,7 +63,7 @@ ATTENTION.(q)uery_layernorm                                        plain     mix
 ATTENTION.(k)ey_layernorm                                          plain     mixer.\1_norm
 ATTENTION.(q|k)_layernorm.norms.*                                  plain     mixer.\1_norm
 ATTENTION.attn_sub_norm                                            plain     mixer.output_norm
-ATTENTION.sinks!                                                   plain     mixer.sinks
+ATTENTION.(?:sinks|attention_sink_bias)!                           plain     mixer.sinks
 ATTENTION.(q_a|q_b|kv_b)_proj                                      plain     mixer.\1
 ATTENTION.kv_a_proj_with_mqa                                       plain     mixer.kv_a
 ATTENTION.(q_a|kv_a)_layernorm                                     plain     mixer.\1_norm
@@ -118,6 +118,8 @@ FEED_FORWARD.(gate|up|down)_proj                                   plain     fee
 FEED_FORWARD.w1                                                    plain     feed_forward.gate
 FEED_FORWARD.w3                                                    plain     feed_forward.up
 FEED_FORWARD.w2                                                    plain     feed_forward.down
+mlp.c_fc_0                                                         plain     feed_forward.gate
+mlp.c_fc_1                                                         plain     feed_forward.up
 (?:mlp.)?(?:c_fc|fc1|fc_in|dense_h_to_4h)                          plain     feed_forward.up
 (?:mlp.)?(?:c_proj|fc2|fc_out|dense_4h_to_h)                       plain     feed_forward.down
 FEED_FORWARD.gate_up_proj                                          blocks    feed_forward.gate feed_forward.up
@@ -137,8 +139,12 @@ FEED_FORWARD.experts.gate_up_proj_bias!             experts  feed_forward.expert
 FEED_FORWARD.experts.(up|down)_proj!                               experts   feed_forward.experts.\1.weight
 FEED_FORWARD.experts.(up|down)_proj_bias!                          experts   feed_forward.experts.\1.bias
 FEED_FORWARD.experts.*.(gate|up|down)_proj                         plain     feed_forward.experts.\2
+FEED_FORWARD.(?:switch_mlp|experts).(gate|up|down)_proj            plain     feed_forward.experts.\1
+FEED_FORWARD.switch_mlp.fc1                                        plain     feed_forward.experts.up
+FEED_FORWARD.switch_mlp.fc2                                        plain     feed_forward.experts.down
+experts.switch_glu.(gate|up|down)_proj                             plain     feed_forward.experts.\1
 FEED_FORWARD.experts.*.w1                                          plain     feed_forward.experts.gate
-FEED_FORWARD.experts.*.w3                                          plain     feed_forward.experts.up
+FEED_FORWARD.experts.*.(?:w3|v1)                                   plain     feed_forward.experts.up
 FEED_FORWARD.experts.*.w2                                          plain     feed_forward.experts.down
 FEED_FORWARD.(?:shared_experts?|shared_mlp).(gate|up|down)_proj    plain     feed_forward.shared.\1
 FEED_FORWARD.shared_expert_gate                                    plain     feed_forward.shared_gate

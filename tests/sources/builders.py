@@ -7,7 +7,7 @@ from planner.errors import InputError
 from planner.sources.headers import ByteRanges
 
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "U8": 1, "I8": 1, "BOOL": 1}
-SIZES |= {"F8_E4M3": 1, "F8_E8M0": 1, "F4": 0.5}
+SIZES |= {"U32": 4, "I16": 2, "F8_E4M3": 1, "F8_E8M0": 1, "F4": 0.5}
 
 
 def in_memory(data, size=None, place="x.safetensors"):

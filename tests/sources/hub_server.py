@@ -18,19 +18,30 @@ class Hub:
         self.ignores_ranges = set()
         self.delay_s = 0.0
         self.requests = []
+        self.under_way = 0
+        self.most_under_way = 0
+        self.lock = threading.Lock()
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                hub.answer(self)
+                with hub.lock:
+                    hub.under_way += 1
+                    hub.most_under_way = max(hub.most_under_way, hub.under_way)
+                try:
+                    hub.answer(self)
+                finally:
+                    with hub.lock:
+                        hub.under_way -= 1
 
             def log_message(self, *_args):
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # a client may hang up between two requests
         self.address = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
@@ -190,7 +190,7 @@ def test_any_range_reader_will_do(tmp_path):
         return type(file)(file.place, file.size, lambda at, n: asked.append((at, n)) or file.open_range(at, n))
 
     index = in_memory((tmp_path / INDEX).read_bytes())
-    assert read_indexed(index, open_shard).parameters == TINY_PARAMETERS
+    assert read_indexed(index, lambda names: map(open_shard, names)).parameters == TINY_PARAMETERS
     assert [offset for offset, _ in asked] == [0, 8, 0, 8]
 
 
@@ -359,25 +359,41 @@ def test_a_split_gguf_without_all_its_tensors(tmp_path):
     assert "split.tensors.count = 5, but the parts have 2 tensors" in refusal(tmp_path)
 
 
-NAMES = st.sampled_from(
-    ["a.qweight", "a.qzeros", "a.scales", "a.g_idx", "a.weight", "a.weight_scale", "a.weight_packed"]
-)
-SUFFIXES = ["a.weight_shape", "a.SCB", "a.scale", "a.weight.absmax", "e_blocks", "e_scales", "lm_head.weight"]
+ENDINGS = """
+    .qweight .qzeros .scales .g_idx .weight .weight_scale .weight_packed .weight_shape .SCB .scale .weight.absmax
+    .biases .qbiases .weight_scales .weight_zero_point .tables .forward_hadamard_matrix ._weight_qdata
+    ._weight_scale ._weight_zero_point ._weight_scale_and_zero ._weight_per_tensor_scale .W_q .zero .shape .codes
+    .codebooks .trellis .suh .q_weight .q_invperm _blocks _scales .blocks
+""".split()
+WHOLE = ["lm_head.weight", "norm.weight", "a.embed_q.weight", "a.unembed_out.weight", "a.kv_b_proj.weight"]
+NAMES = st.sampled_from(ENDINGS).map("a{}".format) | st.sampled_from(WHOLE)
 TENSORS = st.dictionaries(
-    NAMES | st.sampled_from(SUFFIXES),
+    NAMES,
     st.tuples(
-        st.sampled_from(["I32", "F16", "F32", "U8", "I8", "F8_E4M3", "F8_E8M0", "I64", "BF16"]),
+        st.sampled_from(["I32", "U32", "I16", "F16", "F32", "U8", "I8", "F8_E4M3", "F8_E8M0", "I64", "BF16"]),
         st.lists(st.sampled_from([0, 1, 2, 4, 8, 16, 32, 128, 256]), max_size=4).map(tuple),
     ),
     min_size=1,
 )
 
 
-@given(TENSORS)
-def test_every_byte_of_any_mixture_of_tensors_belongs_to_one_weight(tensors):
-    file = in_memory(*safetensors([(name, *tensor) for name, tensor in tensors.items()]))
+def check_mixture(tensors, data):
+    header, size = safetensors([(name, *tensor) for name, tensor in tensors.items()])
+    file = in_memory(header + data, size)
     checkpoint = read_shards([file])
     assert sum(weight.stored_bytes for weight in checkpoint.weights) == checkpoint.stored_bytes
     assert len({weight.name for weight in checkpoint.weights}) <= len(checkpoint.tensors)
     parameters = read_or_refuse(lambda: checkpoint.parameters)
     assert parameters is None or parameters >= 0
+
+
+@given(TENSORS, st.binary(max_size=64))
+def test_every_byte_of_any_mixture_of_tensors_belongs_to_one_weight(tensors, data):
+    check_mixture(tensors, data)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=20_000)
+@given(TENSORS, st.binary(max_size=64))
+def test_every_byte_of_many_mixtures_belongs_to_one_weight(tensors, data):
+    check_mixture(tensors, data)

@@ -1,6 +1,7 @@
 """Models of the hub: from its cache by layout, and over the network, headers only; each refusal is one sentence."""
 
 import json
+import threading
 
 import pytest
 
@@ -147,6 +148,48 @@ def test_of_the_weights_only_headers_are_asked_for_and_by_ranges(online, name):
         assert [r[1:] for r in asked if r[0] == file] == [("bytes=0-7", 8), (f"bytes=8-{header + 7}", header)]
         assert 8 + header < len(data)
     assert len({file for file, *_ in asked}) == (3 if name == "acme/sharded" else 1)
+
+
+MANY = [f"model-{number:05}-of-00040.safetensors" for number in range(1, 41)]
+
+
+@pytest.fixture
+def many(online):
+    """A model of forty shards, with a tensor each."""
+    online.files["acme/many"] = {file: whole([(file, "BF16", (2,))]) for file in MANY}
+    online.files["acme/many"][INDEX] = json.dumps({"weight_map": {file: file for file in MANY}}).encode()
+    yield online
+    del online.files["acme/many"]
+
+
+def test_headers_come_several_at_a_time_and_in_order(many):
+    many.delay_s, many.most_under_way = 0.02, 0
+    checkpoint = hub.fetch_checkpoint("acme/many")
+    assert [tensor.name for tensor in checkpoint.tensors] == MANY
+    assert 1 < many.most_under_way <= hub.WORKERS
+
+
+def test_of_shards_that_fail_the_first_is_said(many):
+    for file in MANY[7], MANY[4], MANY[30]:
+        del many.files["acme/many"][file]
+    with pytest.raises(InputError, match=rf"^acme/many: has no {MANY[4]} at http\S+; name a file that you have$"):
+        hub.fetch_checkpoint("acme/many")
+    assert MANY[20] not in {file for file, *_ in many.requests}
+
+
+@pytest.mark.parametrize(("most", "ahead"), [(10, False), (8_000_000, True)])
+def test_a_header_longer_than_any_waits_for_its_turn(many, monkeypatch, most, ahead):
+    fetch, by_workers = hub._fetch, []
+
+    def spied(name, file, length, offset=None):
+        if offset == 8:
+            by_workers.append(threading.current_thread() is not threading.main_thread())
+        return fetch(name, file, length, offset)
+
+    monkeypatch.setattr(hub, "_fetch", spied)
+    monkeypatch.setattr(hub, "MAX_AHEAD_BYTES", most)
+    assert [tensor.name for tensor in hub.fetch_checkpoint("acme/many").tensors] == MANY
+    assert by_workers == [ahead] * len(MANY)
 
 
 def test_show_lists_the_header_and_holds_it_to_the_contract(online, capsys):

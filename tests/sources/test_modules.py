@@ -2,7 +2,8 @@
 
 import pytest
 
-from planner.sources.modules import left_out, role_of
+from planner.sources import modules
+from planner.sources.modules import role_of
 
 
 @pytest.mark.parametrize(
@@ -36,13 +37,14 @@ def test_the_role_of_a_module(name, role):
 
 
 def covered(names, **layers):
-    return left_out(names, layers)[0]
+    return modules.covered(names, layers).whole
 
 
 def test_a_role_is_whole_when_all_its_layers_or_all_its_parts_are():
     assert covered(["model.layers.0.self_attn", "model.layers.1.self_attn"], attention=2) == {"attention"}
     assert covered(["model.layers.0.self_attn"], attention=2) == set()
     assert covered([f"self_attn.{p}_proj" for p in "qkvo"], attention=2) == {"attention"}
+    assert covered([f"self_attn.{p}_proj.weight" for p in "qkvo"], attention=2) == {"attention"}
     assert covered([f"self_attn.{p}_proj" for p in "qkv"], attention=2) == set()
     assert covered(["re:.*indexer.*"], attention=2) == set()
     assert covered(

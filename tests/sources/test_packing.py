@@ -1,140 +1,11 @@
-"""Packed formats unpacked: names, shapes and bytes as the tools that write them lay them out."""
+"""Packed weights put together: what belongs to which matrix, what has to be looked up, and what is no parameter."""
 
 import pytest
 
 from planner.sources.checkpoint import read_shards
 from planner.storage import find
-from tests.sources.builders import in_memory, safetensors
-
-
-def weights(*tensors, data=b""):
-    """What a file of these tensors amounts to; `data` are the first bytes of its tensors."""
-    header, size = safetensors(tensors)
-    return read_shards([in_memory(header + data, size)]).weights
-
-
-def matrix(ending, name, *beside):
-    """Tensors of one module: what is packed and what stands beside it."""
-    return [("a.q_proj" + end, dtype, shape) for end, dtype, shape in [(ending, *name), *beside]]
-
-
-OUT, IN = 1536, 4096
-GROUPS = IN // 128
-
-LAYOUTS = {
-    "awq-g128": matrix(
-        ".qweight",
-        ("I32", (IN, OUT // 8)),
-        (".qzeros", "I32", (GROUPS, OUT // 8)),
-        (".scales", "F16", (GROUPS, OUT)),
-    ),
-    "awq-g64": matrix(
-        ".qweight",
-        ("I32", (IN, OUT // 8)),
-        (".qzeros", "I32", (IN // 64, OUT // 8)),
-        (".scales", "F16", (IN // 64, OUT)),
-    ),
-    "gptq-g128": matrix(
-        ".qweight",
-        ("I32", (IN // 8, OUT)),
-        (".qzeros", "I32", (GROUPS, OUT // 8)),
-        (".scales", "F16", (GROUPS, OUT)),
-        (".g_idx", "I32", (IN,)),
-    ),
-    "gptq-channel": matrix(
-        ".qweight",
-        ("I32", (IN // 8, OUT)),
-        (".qzeros", "I32", (1, OUT // 8)),
-        (".scales", "F16", (1, OUT)),
-        (".g_idx", "I32", (IN,)),
-    ),
-    "gptq-int8-g128": matrix(
-        ".qweight",
-        ("I32", (IN // 4, OUT)),
-        (".qzeros", "I32", (GROUPS, OUT // 4)),
-        (".scales", "F16", (GROUPS, OUT)),
-        (".g_idx", "I32", (IN,)),
-    ),
-    "gptq-int3-g128": matrix(
-        ".qweight",
-        ("I32", (IN * 3 // 32, OUT)),
-        (".qzeros", "I32", (GROUPS, OUT * 3 // 32)),
-        (".scales", "F16", (GROUPS, OUT)),
-        (".g_idx", "I32", (IN,)),
-    ),
-    "fp8-block128": matrix(".weight", ("F8_E4M3", (OUT, IN)), (".weight_scale_inv", "F32", (OUT // 128, IN // 128))),
-    "fp8-block128-ue8m0": matrix(".weight", ("F8_E4M3", (OUT, IN)), (".scale", "F8_E8M0", (OUT // 128, IN // 128))),
-    "fp8-channel": matrix(".weight", ("F8_E4M3", (OUT, IN)), (".weight_scale", "F32", (OUT, 1))),
-    "fp8-tensor": matrix(".weight", ("F8_E4M3", (OUT, IN)), (".weight_scale", "F32", ())),
-    "fp8-tensor-static": matrix(
-        ".weight", ("F8_E4M3", (OUT, IN)), (".weight_scale", "F32", ()), (".input_scale", "F32", ())
-    ),
-    "mxfp8": matrix(".weight", ("F8_E4M3", (OUT, IN)), (".weight_scale", "U8", (OUT, IN // 32))),
-    "int8-channel": matrix(".weight", ("I8", (OUT, IN)), (".SCB", "F32", (OUT,))),
-    "nvfp4": matrix(
-        ".weight",
-        ("U8", (OUT, IN // 2)),
-        (".weight_scale", "F8_E4M3", (OUT, IN // 16)),
-        (".weight_scale_2", "F32", ()),
-        (".input_scale", "F32", ()),
-    ),
-    "mxfp4": matrix(".weight", ("U8", (OUT, IN // 2)), (".weight_scale", "U8", (OUT, IN // 32))),
-}
-
-
-# Layouts of other tools that amount to the same format, some with a few bytes more beside the matrix.
-VARIANTS = [
-    ("mxfp4", 0, matrix(".weight", ("I8", (OUT, IN // 2)), (".scale", "F8_E8M0", (OUT, IN // 32)))),
-    ("mxfp4", 0, matrix(".weight_packed", ("U8", (OUT, IN // 2)), (".weight_scale", "U8", (OUT, IN // 32)))),
-    (
-        "nvfp4",
-        4,
-        matrix(
-            ".weight_packed",
-            ("U8", (OUT, IN // 2)),
-            (".weight_scale", "F8_E4M3", (OUT, IN // 16)),
-            (".weight_global_scale", "F32", (1,)),
-            (".input_global_scale", "F32", (1,)),
-            (".input_scale", "F32", ()),
-        ),
-    ),
-    (
-        "int8-channel",
-        OUT + 1,
-        matrix(
-            ".weight",
-            ("I8", (OUT, IN)),
-            (".weight_scale", "F32", (OUT, 1)),
-            (".weight_zero_point", "I8", (OUT, 1)),
-            (".weight_format", "U8", ()),
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "more", "tensors"), VARIANTS, ids=[name for name, *_ in VARIANTS])
-def test_other_layouts_of_the_same_format(name, more, tensors):
-    (weight,) = weights(*tensors)
-    assert weight[:4] == ("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)) + more)
-
-
-def test_tiles_are_of_128_whatever_the_size():
-    shape = (130 * 128, 3 * 128 + 1)
-    (weight,) = weights(*matrix(".weight", ("F8_E4M3", shape), (".weight_scale_inv", "F32", (130, 4))))
-    assert weight.format == "fp8-block128"
-    assert weight.stored_bytes == find("fp8-block128").stored_bytes(shape)
-
-
-def test_as_many_tiles_as_rows_are_still_tiles():
-    """DeepSeek-V3's output projections: 56 x 128 scales for 7168 rows."""
-    tensors = matrix(".weight", ("F8_E4M3", (7168, 16_384)), (".weight_scale_inv", "F32", (56, 128)))
-    assert weights(*tensors)[0].format == "fp8-block128"
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_a_packed_matrix_is_one_weight_with_the_bytes_of_its_format(name):
-    (weight,) = weights(*LAYOUTS[name])
-    assert weight[:4] == ("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)))
+from tests.sources.builders import entries, in_memory, safetensors
+from tests.sources.packed import GROUPS, IN, OUT, matrix, weights
 
 
 @pytest.mark.parametrize(("nested", "name"), [(False, "nf4"), (True, "nf4-dq")])
@@ -192,12 +63,95 @@ def test_a_stated_shape_that_no_width_explains_is_not_believed(sides):
     assert weight.counts == "unexplained"
 
 
+def mlx(size, bits, inputs=IN):
+    return matrix(
+        ".weight",
+        ("U32", (OUT, inputs * bits // 32)),
+        (".scales", "BF16", (OUT, inputs // size)),
+        (".biases", "BF16", (OUT, inputs // size)),
+    )
+
+
+@pytest.mark.parametrize(("size", "bits"), [(64, 4), (32, 8), (128, 2), (32, 4), (128, 6), (64, 5)])
+def test_how_wide_the_codes_of_mlx_are_is_told_by_the_norms(size, bits):
+    """Four bits by 64, eight by 32 and two by 128 have the same words and scales; only the length of a row differs."""
+    matrix, norm = weights(*mlx(size, bits), ("norm.weight", "BF16", (IN,)))
+    name = f"mlx-int{bits}-g{size}"
+    assert matrix[:4] == ("a.q_proj.weight", (OUT, IN), name, find(name).stored_bytes((OUT, IN)))
+    assert norm.shape == (IN,)
+
+
+def test_without_a_norm_groups_of_mlx_are_of_64():
+    (matrix,) = weights(*mlx(64, 4))
+    assert (matrix.shape, matrix.format) == ((OUT, IN), "mlx-int4-g64")
+
+
+def test_a_matrix_of_several_widths_has_a_shape_and_bytes_and_no_named_format():
+    (weight,) = weights(
+        *matrix(
+            ".q_weight",
+            ("I32", (IN // 7, OUT)),
+            (".q_scale", "I32", (IN // 128, OUT // 8)),
+            (".q_scale_max", "F16", (IN // 128,)),
+            (".q_groups", "I16", (IN // 64,)),
+            (".q_invperm", "I16", (IN,)),
+        )
+    )
+    assert (weight.shape, weight.format) == ((OUT, IN), "exl2-mixed")
+    assert weight.stored_bytes == 4 * (IN // 7) * OUT + GROUPS * (OUT // 2 + 2) + IN // 64 * 2 + 2 * IN
+
+
+def test_what_is_read_of_a_shape_is_read_once_for_each_kind_of_module():
+    """HQQ stores codes as they come: a matrix and its transpose differ in nothing but the shape that they state."""
+    tensors, values = [], {}
+    for name, sides in [("0.up", (64, 32)), ("1.up", (64, 32)), ("0.down", (32, 64)), ("1.down", (32, 64))]:
+        tensors += [
+            (f"{name}.W_q", "U8", (16, 64)),
+            (f"{name}.scale", "F16", (32, 1)),
+            (f"{name}.zero", "F16", (32, 1)),
+        ]
+        tensors += [(f"{name}.shape", "I64", (2,))]
+        values[f"{name}.shape"] = sides
+    header, size = safetensors(tensors)
+    table, _ = entries(tensors)
+    data, asked = bytearray(header + bytes(size - len(header))), []
+    for name, sides in values.items():
+        at = len(header) + table[name]["data_offsets"][0]
+        data[at : at + 16] = b"".join(side.to_bytes(8, "little") for side in sides)
+    file = in_memory(bytes(data))
+    spied = type(file)(file.place, file.size, lambda at, n: asked.append(n) or file.open_range(at, n))
+    found = read_shards([spied]).weights
+    assert {weight.name: weight.shape for weight in found} == {
+        name.replace(".shape", ".weight"): sides for name, sides in values.items()
+    }
+    assert {weight.format for weight in found} == {"hqq-int4-g64"}
+    assert asked.count(16) == 2
+
+
 @pytest.mark.parametrize(("blocks", "scales"), [("_blocks", "_scales"), (".blocks", ".scales")])
 def test_experts_in_blocks_of_mxfp4(blocks, scales):
     (weight,) = weights(
         (f"e.gate_up_proj{blocks}", "U8", (32, 5760, 90, 16)), (f"e.gate_up_proj{scales}", "U8", (32, 5760, 90))
     )
     assert weight[:4] == ("e.gate_up_proj", (32, 5760, 2880), "mxfp4", find("mxfp4").stored_bytes((32, 5760, 2880)))
+
+
+def test_the_halves_of_a_latent_are_one_weight_where_they_fit():
+    halves = [("a.embed_q.weight", "BF16", (4, 64, 16)), ("a.unembed_out.weight", "BF16", (4, 32, 64))]
+    (weight,) = weights(*halves)
+    assert weight[:4] == ("a.kv_b_proj.weight", (4 * (16 + 32), 64), "bf16", 2 * 4 * 48 * 64)
+    assert weight.stored_as == ("a.embed_q.weight", "a.unembed_out.weight")
+    for other in (4, 32, 63), (3, 32, 64), (32, 64):
+        apart = weights(halves[0], ("a.unembed_out.weight", "BF16", other))
+        assert [weight.name for weight in apart] == ["a.embed_q.weight", "a.unembed_out.weight"]
+
+
+@pytest.mark.parametrize("name", ["a.conv1d.weight", "a.conv.conv.weight"])
+def test_a_convolution_of_each_channel_has_its_width_last(name):
+    """As MLX stores it, and as others do."""
+    for shape in (64, 4, 1), (64, 1, 4):
+        assert weights((name, "BF16", shape))[0].shape == (64, 1, 4)
+    assert weights(("a.other.weight", "BF16", (64, 4, 1)))[0].shape == (64, 4, 1)
 
 
 def test_scales_of_another_grain_are_named_as_such_and_elements_counted_right():
@@ -234,6 +188,22 @@ def test_integers_in_no_known_packing_are_not_counted_as_anything():
         matrix(".weight", ("U8", (4, 16)), (".weight_scale", "U8", (3, 1))),
         matrix(".weight", ("U8", (16,)), (".weight_scale", "U8", (1,))),
         [("a_blocks", "U8", (2, 3, 8)), ("a_scales", "U8", (2, 3))],
+        matrix(".trellis", ("I16", (2, 2, 160)), (".suh", "F16", (32,))),
+        matrix(".trellis", ("I16", (2, 2, 17)), (".suh", "F16", (32,))),
+        matrix(".weight", ("U32", (4, 8)), (".scales", "BF16", (4, 3)), (".biases", "BF16", (4, 3))),
+        matrix(".weight", ("U32", (4, 7)), (".scales", "BF16", (4, 1)), (".biases", "BF16", (4, 1))),
+        matrix(".weight", ("U32", (4, 8)), (".scales", "BF16", (4, 1))),
+        matrix(".weight", ("U32", (4, 8)), (".scales", "U8", (4, 8))),
+        matrix(".weight", ("I16", (5, 64)), (".scales", "F16", (16, 1))),
+        matrix(".W_q", ("U8", (4, 4)), (".scale", "F16", (4, 1))),
+        matrix(".W_q", ("U8", (4, 4)), (".scale", "F16", (4, 1)), (".shape", "I64", (2,))),
+        matrix(".codes", ("I16", (4, 4, 2)), (".codebooks", "F16", (1, 256, 1, 8))),
+        matrix("._weight_qdata", ("I8", (4, 8)), ("._weight_zero_point", "I8", (4, 1))),
+        matrix("._weight_qdata", ("I32", (1, 1, 32, 4)), ("._weight_scale_and_zero", "BF16", (1, 0, 2))),
+        matrix(
+            "._weight_qdata", ("I8", (4, 8)), ("._weight_scale", "BF16", (3, 1)), ("._weight_zero_point", "I8", (3, 1))
+        ),
+        matrix(".q_weight", ("I32", (4, 8)), (".q_scale", "I32", (1, 1))),
     ]
     for tensors in odd:
         assert [weight.counts for weight in weights(*tensors)] == ["unexplained"], tensors

@@ -1,22 +1,24 @@
 """quantization_config as published files have it -> which role is stored how; anything unknown is refused by name."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from planner.sources.quantization import METHODS, read_quantization
-from planner.storage import ROLES
+from planner.sources.quantization import METHODS, read_quantization, spelled
+from planner.storage import ROLES, find, formats, weight_format
 from tests.sources.builders import read_or_refuse
 
+DATA = Path(__file__).parents[1] / "data" / "quantization_configs.jsonl"
+CONFIGS = {
+    row["what"]: (row["config"], row["formats"]) for row in map(json.loads, DATA.read_text("utf-8").splitlines())
+}
+"""Tables as files of that kind have them -> the scheme's name; a row a line."""
 LAYERS = {"attention": 4, "ffn_dense": 1, "experts_routed": 3, "experts_shared": 3, "router": 3}
-LINEAR = {"attention", "ssm_conv_mixer", "ffn_dense", "experts_routed", "experts_shared"}
-
-
-def each_layer(*modules):
-    return [f"model.layers.{layer}.{module}" for layer in range(4) for module in modules]
+LAYERS |= {"embedding": 1, "lm_head": 1}
 
 
 def group(**weights):
@@ -25,211 +27,17 @@ def group(**weights):
 
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True, "actorder": "weight"}
 FLOAT8 = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
-BITSANDBYTES = {
-    "_load_in_4bit": True,
-    "bnb_4bit_quant_type": "nf4",
-    "llm_int8_skip_modules": None,
-    "load_in_8bit": False,
-}
-
-CONFIGS = {
-    "deepseek-v3": (
-        {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
-        "fp8-block128",
-        LINEAR,
-    ),
-    "qwen3-moe-fp8": (
-        {
-            "quant_method": "fp8",
-            "weight_block_size": [128, 128],
-            "modules_to_not_convert": [
-                "lm_head",
-                *each_layer("mlp.gate", "input_layernorm", "post_attention_layernorm"),
-            ],
-        },
-        "fp8-block128",
-        LINEAR,
-    ),
-    "fp8 per tensor, static": ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8-tensor-static", LINEAR),
-    "fp8 per tensor": (
-        {"quant_method": "fp8", "ignored_layers": ["*.self_attn*"]},
-        "fp8-tensor",
-        LINEAR - {"attention"},
-    ),
-    "llama-3.1-405b-fp8": (
-        {
-            "quant_method": "fbgemm_fp8",
-            "activation_scale_ub": 1200.0,
-            "modules_to_not_convert": each_layer(*(f"self_attn.{p}_proj" for p in "qkvo")),
-        },
-        "fp8-channel",
-        LINEAR - {"attention"},
-    ),
-    "awq": (
-        {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "modules_to_not_convert": None},
-        "awq-g128",
-        LINEAR,
-    ),
-    "awq of mixtral": (
-        {"quant_method": "awq", "w_bit": 4, "q_group_size": 64, "modules_to_not_convert": ["gate"]},
-        "awq-g64",
-        LINEAR,
-    ),
-    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": True}, "gptq-g32", LINEAR),
-    "gptq per channel": ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "gptq-int8-channel", LINEAR),
-    "gptq with head": (
-        {"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True},
-        "gptq-g128",
-        LINEAR | {"lm_head"},
-    ),
-    "gptq of some modules": (
-        {"quant_method": "gptq", "group_size": 128, "modules_in_block_to_quantize": [["mlp.experts.0.w1"], ["mlp.w1"]]},
-        "gptq-g128",
-        {"experts_routed", "ffn_dense"},
-    ),
-    "w4a16": (
-        {"quant_method": "compressed-tensors", "format": "pack-quantized", **group(**INT4)},
-        "int4-sym-g128",
-        LINEAR | {"router"},
-    ),
-    "w4a16, asymmetric": (
-        {"quant_method": "compressed-tensors", **group(**INT4 | {"symmetric": False})},
-        "int4-asym-g128",
-        LINEAR | {"router"},
-    ),
-    "fp8 dynamic": ({"quant_method": "compressed-tensors", **group(**FLOAT8)}, "fp8-channel", LINEAR | {"router"}),
-    "fp8 block": (
-        {
-            "quant_method": "compressed-tensors",
-            **group(**FLOAT8 | {"strategy": "block", "block_structure": [128, 128]}),
-        },
-        "fp8-block128",
-        LINEAR | {"router"},
-    ),
-    "w8a8": (
-        {"quant_method": "compressed-tensors", **group(**FLOAT8 | {"type": "int"})},
-        "int8-channel",
-        LINEAR | {"router"},
-    ),
-    "nvfp4": (
-        {
-            "quant_method": "compressed-tensors",
-            **group(num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True),
-        },
-        "nvfp4",
-        LINEAR | {"router"},
-    ),
-    "kimi-k2-thinking": (
-        {
-            "quant_method": "compressed-tensors",
-            **group(**INT4 | {"group_size": 32}),
-            "ignore": [
-                "lm_head",
-                "re:.*self_attn.*",
-                "re:.*shared_experts.*",
-                r"re:.*mlp\.(gate|up|gate_up|down)_proj.*",
-                "re:.*mlp.gate$",
-            ],
-        },
-        "int4-sym-g32",
-        {"experts_routed", "ssm_conv_mixer"},
-    ),
-    "bitsandbytes": ({"quant_method": "bitsandbytes", **BITSANDBYTES}, "nf4", LINEAR),
-    "bitsandbytes, nested": (
-        {"quant_method": "bitsandbytes", **BITSANDBYTES, "bnb_4bit_use_double_quant": True},
-        "nf4-dq",
-        LINEAR,
-    ),
-    "bitsandbytes, 8 bit": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8-channel", LINEAR),
-    "gpt-oss": (
-        {
-            "quant_method": "mxfp4",
-            "modules_to_not_convert": [
-                "model.layers.*.self_attn",
-                "model.layers.*.mlp.router",
-                "model.embed_tokens",
-                "lm_head",
-            ],
-        },
-        "mxfp4",
-        {"experts_routed"},
-    ),
-    "deepseek-r1-fp4": (
-        {
-            "quant_method": "modelopt",
-            "quant_algo": "NVFP4",
-            "group_size": 16,
-            "ignore": ["lm_head", *each_layer("self_attn*")],
-        },
-        "nvfp4",
-        LINEAR - {"attention"},
-    ),
-    "hf_quant_config.json": (
-        {
-            "producer": {"name": "modelopt"},
-            "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head", "*self_attn*"]},
-        },
-        "fp8-tensor-static",
-        LINEAR - {"attention"},
-    ),
-    "modelopt, blocks": ({"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, "fp8-block128", LINEAR),
-    "modelopt_fp4": ({"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"}, "nvfp4", LINEAR),
-    "bitsandbytes, its own default": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "nf4", LINEAR),
-    "no method but groups": (group(**INT4), "int4-sym-g128", LINEAR | {"router"}),
-    "nothing but a width": (
-        {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"strategy": "channel"}}}},
-        "int8-channel",
-        LINEAR | {"router", "lm_head"},
-    ),
-    "nothing but a group": (
-        {"quant_method": "compressed-tensors", **group(num_bits=4, group_size=64)},
-        "int4-sym-g64",
-        LINEAR | {"router"},
-    ),
-    "fp8 static": (
-        {
-            "quant_method": "compressed-tensors",
-            "config_groups": {
-                "a": {
-                    "weights": FLOAT8 | {"strategy": "tensor"},
-                    "input_activations": {"num_bits": 8, "dynamic": False},
-                }
-            },
-        },
-        "fp8-tensor-static",
-        LINEAR | {"router", "lm_head"},
-    ),
-    "fp8 dynamic per tensor": (
-        {
-            "quant_method": "compressed-tensors",
-            "config_groups": {
-                "a": {"weights": FLOAT8 | {"strategy": "tensor"}, "input_activations": {"num_bits": 8, "dynamic": True}}
-            },
-        },
-        "fp8-tensor",
-        LINEAR | {"router", "lm_head"},
-    ),
-    "mxfp8": (
-        {"quant_method": "compressed-tensors", **group(**FLOAT8 | {"strategy": "group", "group_size": 32})},
-        "mxfp8",
-        LINEAR | {"router"},
-    ),
-    "mxfp4 of every linear layer": (
-        {"quant_method": "compressed-tensors", **group(num_bits=4, type="float", strategy="group", group_size=32)},
-        "mxfp4",
-        LINEAR | {"router"},
-    ),
-}
+NO_WORD_OF_ROUTERS = "quantization_config: does not say whether router is quantised, counted as not quantised"
 
 
-@pytest.mark.parametrize(("config", "name", "roles"), CONFIGS.values(), ids=CONFIGS)
-def test_a_published_config_gives_its_formats_by_role(config, name, roles):
+@pytest.mark.parametrize(("config", "name"), CONFIGS.values(), ids=CONFIGS)
+def test_a_published_config_gives_its_formats_by_role(config, name):
     scheme = read_quantization(config, LAYERS)
     assert scheme.name == name
-    assert set(scheme.by_role) == roles
-    assert {fmt.name for fmt in scheme.by_role.values()} == {name}
     assert scheme.rest.name == "bf16"
-    assert scheme.notes == ()
+    of_mlx = "quant_method" not in config and "group_size" in config and "router" not in name
+    assert scheme.notes == ((NO_WORD_OF_ROUTERS,) if of_mlx else ())
+    assert weight_format(name).by_role == scheme.by_role
 
 
 def test_groups_with_targets_of_their_own():
@@ -243,10 +51,10 @@ def test_groups_with_targets_of_their_own():
         "ignore": ["lm_head", "re:.*gate$"],
     }
     scheme = read_quantization(config, LAYERS, rest="fp16")
-    assert scheme.name == "fp8-channel+int4-sym-g128"
+    assert scheme.name == "int4-sym-g128+attention=fp8-channel"
     assert scheme.format_of("attention", (64, 64)).name == "fp8-channel"
     assert scheme.format_of("ffn_dense", (64, 64)).name == "int4-sym-g128"
-    assert scheme.format_of("router", (64, 64)).name == "fp16"
+    assert scheme.format_of("router", (64, 64)).bits == 16
 
 
 def test_what_is_left_out_only_in_part_is_said():
@@ -261,15 +69,57 @@ def test_what_is_left_out_only_in_part_is_said():
         ],
     }
     scheme = read_quantization(config, LAYERS, place="config.json")
-    assert set(scheme.by_role) == LINEAR
+    assert scheme.name == "awq-g128"
     assert scheme.notes == (
-        "config.json: 'model.layers.0.self_attn.o_proj' and its like are a part of attention, counted as quantised",
-        "config.json: 'something.else' and 1 more is no module that we know, counted as quantised",
+        "config.json: 'model.layers.0.self_attn.o_proj' and its like are a part of attention, not quantised, "
+        "counted as awq-g128 as the rest of it is",
+        "config.json: 'something.else' and 1 more is no module that we know, counted as its like are",
     )
 
 
+def test_what_is_quantised_only_in_part_is_said():
+    """MLX's recipes give some layers more bits, and ModelOpt names what it quantised."""
+    name = "model.layers.1.self_attn.v_proj"
+    scheme = read_quantization({"group_size": 64, "bits": 4, name: {"group_size": 64, "bits": 6}}, LAYERS)
+    assert scheme.name == "mlx-int4-g64"
+    note, *others = scheme.notes
+    assert others == [NO_WORD_OF_ROUTERS]
+    assert f"{name!r} and its like are a part of attention, mlx-int6-g64, counted as mlx-int4-g64" in note
+    config = {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": {name: {"quant_algo": "FP8"}},
+    }
+    scheme = read_quantization(config, LAYERS)
+    assert scheme.name == "bf16"
+    assert scheme.notes[0].endswith("a part of attention, fp8-tensor-static, counted as not quantised")
+
+
+def test_a_format_of_the_rest_that_has_other_bytes_is_in_the_name():
+    config = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    assert [read_quantization(config, LAYERS, rest=rest).name for rest in ("bf16", "fp16", "fp32")] == [
+        "awq-g128",
+        "awq-g128",
+        "awq-g128+rest=fp32",
+    ]
+    assert weight_format("awq-g128+rest=fp32").format_of("norms", (64,)).name == "fp32"
+
+
+OFFERED = st.sampled_from(sorted(name for name, fmt in formats().items() if fmt.scheme))
+
+
+@given(st.dictionaries(st.sampled_from(ROLES), OFFERED, min_size=1), st.sampled_from(["bf16", "fp16", "fp32"]))
+def test_a_scheme_is_read_back_from_its_name(by_role, rest):
+    chosen = {role: find(name) for role, name in by_role.items()}
+    scheme = weight_format(spelled(chosen, find(rest), ROLES))
+    assert scheme.name == weight_format(scheme.name).name
+    for role in ROLES:
+        wanted, found = chosen.get(role, find(rest)), scheme.by_role.get(role, scheme.rest)
+        assert found == wanted or (found.plain and wanted.plain and found.bits == wanted.bits == 16)
+
+
 REFUSED = {
-    "unknown": ({"quant_method": "quark"}, "quant_method = 'quark' is none of awq, bitsandbytes, compressed-tensors"),
+    "unknown": ({"quant_method": "sinq"}, "quant_method = 'sinq' is none of aqlm, auto-round, awq, bitnet"),
     "misspelled": ({"quant_method": "gptqq"}, "did you mean 'gptq'?; state a weight format instead"),
     "no method": ({}, "quant_method = None is none of"),
     "no table": ([1], "quantization_config = [1] is not a table"),
@@ -291,8 +141,60 @@ REFUSED = {
     "a list is a number": ({"quant_method": "fp8", "weight_block_size": 128}, "weight_block_size = 128 is not a list"),
     "a table is a list": ({"quant_method": "gptq", "dynamic": [1]}, "dynamic = [1] is not a table"),
     "gptq, dynamic": (
-        {"quant_method": "gptq", "group_size": 128, "dynamic": {"+:a": {"bits": 8}}},
-        "dynamic, other settings",
+        {"quant_method": "gptq", "group_size": 128, "dynamic": {"+:a": 8}},
+        "dynamic: '+:a' = 8 is not a table",
+    ),
+    "exl2": ({"quant_method": "exl2", "bits": 4.25, "head_bits": 6}, "quant_method = 'exl2': bits is an average"),
+    "vptq": ({"quant_method": "vptq", "config_for_layers": {}}, "'vptq': each layer has settings of its own"),
+    "spqr": ({"quant_method": "spqr", "bits": 3, "shapes": {}}, "'spqr': how many outliers a matrix has"),
+    "quanto": ({"quant_method": "quanto", "weights": "int8"}, "'quanto': no checkpoint holds it"),
+    "exl3 of several widths": ({"quant_method": "exl3", "bits": 4.25}, "exl3 of bits = 4.25 is no storage format"),
+    "auto-round of 5 bits": (
+        {"quant_method": "auto-round", "bits": 5, "group_size": 128},
+        "auto-round with bits = 5 and group_size = 128 is no",
+    ),
+    "mlx of another mode": ({"group_size": 64, "bits": 4, "mode": "nf4"}, "mode = 'nf4' is no storage format"),
+    "mlx of 7 bits": ({"group_size": 64, "bits": 7}, "mlx with bits = 7 and group_size = 64 is no"),
+    "hqq, scales quantised": (
+        {"quant_method": "hqq", "quant_config": {"weight_quant_params": {}, "scale_quant_params": {"nbits": 8}}},
+        "scale_quant_params: scales that are quantised themselves are in no saved checkpoint",
+    ),
+    "hqq of nothing": ({"quant_method": "hqq"}, "quant_config says nothing of weights"),
+    "torchao of nothing": ({"quant_method": "torchao"}, "quant_type is missing"),
+    "torchao of old": (
+        {"quant_method": "torchao", "quant_type": "int4_weight_only"},
+        "'int4_weight_only' is not a table",
+    ),
+    "torchao of another kind": (
+        {"quant_method": "torchao", "quant_type": {"default": {"_type": "UIntxWeightOnlyConfig", "_data": {}}}},
+        "torchao's 'UIntxWeightOnlyConfig' is no storage format",
+    ),
+    "torchao, packed for another kernel": (
+        {
+            "quant_method": "torchao",
+            "quant_type": {
+                "default": {"_type": "Int4WeightOnlyConfig", "_data": {"int4_packing_format": "preshuffled"}}
+            },
+        },
+        "torchao's 'Int4WeightOnlyConfig' is no storage format",
+    ),
+    "quark of nothing": ({"quant_method": "quark"}, "global_quant_config says nothing of weights"),
+    "quark of another kind": (
+        {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "mx9", "qscheme": "per_group"}}},
+        "dtype = 'mx9', qscheme = 'per_group', group_size = None is no storage format",
+    ),
+    "quark by classes": (
+        {"quant_method": "quark", "layer_type_quant_config": {"Linear": {}}},
+        "layer_type_quant_config, settings for classes of layers, is not read",
+    ),
+    "fp-quant, not packed": (
+        {"quant_method": "fp_quant", "pseudoquantization": True},
+        "pseudoquantization = true stores weights that are not packed",
+    ),
+    "higgs of 5 bits": ({"quant_method": "higgs", "bits": 5}, "higgs of 5 bits and group_size = 256 is no"),
+    "aqlm of pairs of rows": (
+        {"quant_method": "aqlm", "out_group_size": 2},
+        "aqlm of 1 codebooks of 16 bits for groups of 8 inputs and 2 outputs is no",
     ),
     "fp8 block": (
         {"quant_method": "fp8", "weight_block_size": [64, 64]},
@@ -310,7 +212,7 @@ REFUSED = {
     "no groups": ({"quant_method": "compressed-tensors"}, "config_groups names no weights"),
     "odd group": (
         {"quant_method": "compressed-tensors", "config_groups": {"a": 3}},
-        "config_groups: 3 is not a table",
+        "config_groups = 3 is not a table",
     ),
     "odd target": (
         {"quant_method": "compressed-tensors", "config_groups": {"a": {"targets": ["Foo"], "weights": INT4}}},
@@ -345,7 +247,7 @@ JSON = st.recursive(
 @st.composite
 def mutated(draw):
     """A published config with some of its values replaced, at any depth."""
-    config = json.loads(json.dumps(draw(st.sampled_from([config for config, *_ in CONFIGS.values()]))))
+    config = json.loads(json.dumps(draw(st.sampled_from([config for config, _ in CONFIGS.values()]))))
     for _ in range(draw(st.integers(1, 3))):
         inner = config
         while isinstance(inner, dict) and inner:
