@@ -7,6 +7,7 @@ grows with context and sequences, so a bisection finds the exact step.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ FORMATS = ("bf16", "fp8", "awq-g128")
 
 def headroom_bytes(plan: Plan) -> Any:
     """Bytes left on the fullest rank beside what is reserved; negative where the plan does not fit."""
-    return room_bytes(plan) - max(total for _, total in needed(plan))
+    return room_bytes(plan) - max(needed(plan))
 
 
 def longest_context(plan: Plan) -> int | None:
@@ -49,11 +50,14 @@ def memory_context(plan: Plan) -> int | None:
 
 def _longest(plan: Plan, most: int, *, bounded: bool) -> int | None:
     equal = plan.changed(lengths=None, isl=None, osl=None, sequences=plan.sequences, context=None)
-    return _largest(_fits(equal, "context"), max(1, plan.holders.shared_prefix), most, bounded)
+    room, needs = room_bytes(plan), needs_by(equal, "context")
+    return _largest(lambda n: needs(n) <= room, max(1, plan.holders.shared_prefix), most, bounded)
 
 
-def most_sequences(plan: Plan) -> int | None:
+def most_sequences(plan: Plan, needs: Callable[[int], int] | None = None) -> int | None:
     """The most sequences of the plan's context that fit; of ragged lengths, how many of them in the order given.
+
+    `needs` is what `needs_by` gives for sequences, where the same plan is asked about on many devices.
 
     >>> from planner.plan import make_plan
     >>> plan = make_plan("llama-3.1-8b", accelerator="rtx-4090", lengths=(30_000, 9_000, 1_000), engine="none")
@@ -62,7 +66,8 @@ def most_sequences(plan: Plan) -> int | None:
     """
     lengths = plan.workload.lengths
     if lengths is None:
-        return _largest(_fits(plan, "sequences"), 1, LARGEST, False)
+        room, needs = room_bytes(plan), needs or needs_by(plan, "sequences")
+        return _largest(lambda n: needs(n) <= room, 1, LARGEST, False)
     return _largest(lambda n: bool(headroom_bytes(plan.changed(lengths=lengths[:n])) >= 0), 1, len(lengths), True)
 
 
@@ -109,11 +114,10 @@ def maximum_positions(plan: Plan) -> int | None:
     return plan.model.embedding.learned_positions or plan.model.max_positions
 
 
-def _fits(plan: Plan, name: str) -> Callable[[int], bool]:
-    """Whether the plan fits, as a function of one of its figures."""
-    ladders = [total for _, total in needed(plan.changed(**{name: word(name)}))]
-    room = room_bytes(plan)
-    return lambda n: all(evaluate(total, {name: n}) <= room for total in ladders)
+def needs_by(plan: Plan, name: str) -> Callable[[int], int]:
+    """Bytes that the fullest rank needs, as a function of one of the plan's figures that remembers its answers."""
+    ladders = needed(plan.changed(**{name: word(name)}))
+    return functools.cache(lambda n: max(evaluate(total, {name: n}) for total in ladders))
 
 
 def _largest(fits: Callable[[int], bool], low: int, high: int, bounded: bool) -> int | None:
@@ -122,6 +126,9 @@ def _largest(fits: Callable[[int], bool], low: int, high: int, bounded: bool) ->
         return 0
     if fits(high):
         return high if bounded else None
+    while 2 * low < high and fits(2 * low):  # answers are small beside the bounds of a question
+        low = 2 * low
+    high = min(high, 2 * low)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

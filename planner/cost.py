@@ -60,7 +60,8 @@ class HourPrice:
 def hour_price_of(plan: Plan) -> HourPrice:
     """The rent that the plan states, else the cost of owning, else the newest listed rent.
 
-    Raises `UsageError` where a purchase lacks a figure, `InputError` where no price is known: unknown is never 0.
+    Raises `UsageError` where a purchase lacks a figure of the plan, `InputError` where it lacks one of the accelerator
+    or no price is known: unknown is never 0.
     """
     said = plan.prices
     if said.usd_per_hour is not None:
@@ -68,9 +69,11 @@ def hour_price_of(plan: Plan) -> HourPrice:
     if said.purchase_usd is not None:
         power = plan.device.power_w
         missing = [name for name in ("amortisation_years", "usd_per_kwh") if getattr(said, name) is None]
-        missing += ["power_w of the accelerator"] if power is None else []
         if missing:
             raise UsageError(f"purchase_usd = {said.purchase_usd} needs {' and '.join(missing)}")
+        if power is None:
+            name = plan.device.name
+            raise InputError(f"purchase_usd = {said.purchase_usd} needs power_w of {name}, which is not known")
         pue = plan.assume("pue")
         owned = owned_usd_per_hour(said.purchase_usd, said.amortisation_years, power, pue, said.usd_per_kwh)
         return HourPrice(owned, "given", "purchase, power and years of the plan")
@@ -78,14 +81,14 @@ def hour_price_of(plan: Plan) -> HourPrice:
     return HourPrice(listed.usd_per_hour, "listed", f"{listed.provider}, {listed.basis}, {listed.date.isoformat()}")
 
 
-def figures(plan: Plan, timing: Timing) -> dict[str, Any]:
-    """Figure -> value, from the plan's estimated `timing`, in the order in which they are shown.
+def figures(plan: Plan, timing: Timing, hour: Any) -> dict[str, Any]:
+    """Figure -> value, from the plan's estimated `timing` and USD of an `hour`, in the order in which they are shown.
 
     A cached input token costs what its presence adds to the pass that reads the rest of the prompt; with nothing cached
     it has no price.
     """
     layout, cached = plan.layout, plan.workload.cached_prefix
-    isl, osl, hour = timing.isl, timing.osl, hour_price_of(plan).usd
+    isl, osl = timing.isl, timing.osl
     replica = hour * layout.tp * layout.pp
     decode_s = timing.decode_s / timing.sequences
     request_s = timing.prefill_s + decode_s
@@ -282,8 +285,9 @@ def cost(model: Any, *, api: str | None = None, api_provider: str | None = None,
     (0.111, 48)
     """
     plan = as_plan(model, **keywords)
-    own = figures(plan, timings(plan)[1])
-    return Cost(plan, hour_price_of(plan), own, None if api is None else against_api(plan, own, api, api_provider))
+    timing, hour = timings(plan)[1], hour_price_of(plan)
+    own = figures(plan, timing, hour.usd)
+    return Cost(plan, hour, own, None if api is None else against_api(plan, own, api, api_provider))
 
 
 def _amount(value: float) -> str:

@@ -137,15 +137,10 @@ class Accelerator:
             )
         return self.peak_flops[format]
 
-    def link_among(self, devices: int) -> float | None:
-        """Bytes a second that one device sends to `devices` - 1 others of its domain; None if unknown.
-
-        Without a switch, links to devices that take no part lie idle: two MI300X have a seventh of what eight have
-        (47.7 against 312.9 GB/s measured; stas00/ml-engineering, network/README.md).
-        """
-        if self.link_bytes_per_s is None or self.pair_link_bytes_per_s is None:
-            return self.link_bytes_per_s
-        return min(self.link_bytes_per_s, (devices - 1) * self.pair_link_bytes_per_s)
+    @property
+    def peer_bytes_per_s(self) -> float | None:
+        """Bytes a second that one device sends to one other of its domain: behind a switch, over all of its links."""
+        return self.link_bytes_per_s if self.pair_link_bytes_per_s is None else self.pair_link_bytes_per_s
 
     @property
     def group_size(self) -> int:

@@ -9,8 +9,9 @@ All arithmetic is generic: context, sequences and assumptions may be ints (and b
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -65,11 +66,11 @@ def rank_terms(plan: Plan, rank: Rank) -> dict[str, Any]:
     140544000
     """
     holders, last = plan.holders, rank.stage == plan.layout.pp - 1
-    terms = {"weights": _left(_weights(plan, rank.parts), holders.offloaded_weights)}
+    terms = {"weights": _left(_weights(plan, rank), holders.offloaded_weights)}
     if holders.mtp and last and plan.model.mtp is not None:
         module = ("mtp",)
         stored = accounts.stored_bytes(rank.parts, weight_format(plan.weights), module)
-        terms["mtp layers"] = stored + _cache(plan, rank.parts, plan.model, module)
+        terms["mtp layers"] = stored + _cache(plan, rank, plan.model, module)
     if holders.draft is not None and last:
         terms["draft model"] = _draft(plan, holders.draft)
     if holders.adapters:
@@ -77,10 +78,10 @@ def rank_terms(plan: Plan, rank: Rank) -> dict[str, Any]:
         terms["adapters"] = holders.adapters * holders.adapter_rank * width * _sides(rank.parts)
     if holders.other_bytes:
         terms["other"] = holders.other_bytes
-    terms["kv cache"] = _left(_cache(plan, rank.parts, plan.model), holders.offloaded_cache)
+    terms["kv cache"] = _left(_cache(plan, rank, plan.model), holders.offloaded_cache)
     if last:
         terms["logits"] = logits_bytes(_emitted(plan), 1, plan.model.vocab_size, plan.assume("logits_elem_bytes"))
-    terms["working memory"] = _working(plan, rank.parts)
+    terms["working memory"] = _working(plan, rank)
     return terms
 
 
@@ -95,9 +96,10 @@ def budget_bytes(plan: Plan) -> Any:
     return floor_div(plan.device.memory_bytes * _exact(plan.assume("memory_fraction")), 1)
 
 
-def needed(plan: Plan) -> list[tuple[Rank, Any]]:
-    """Each rank with the bytes that it needs."""
-    return [(rank, sum(rank_terms(plan, rank).values())) for rank in ranks(plan.model, plan.layout)]
+def needed(plan: Plan) -> list[Any]:
+    """The bytes that each rank needs, those of stages that are alike once."""
+    differing = {id(rank.parts): rank for rank in ranks(plan.model, plan.layout)}
+    return [sum(rank_terms(plan, rank).values()) for rank in differing.values()]
 
 
 def room_bytes(plan: Plan) -> Any:
@@ -112,17 +114,23 @@ def groups(plan: Plan) -> list[list[int]]:
 
 def worst_group(plan: Plan, rank: Rank) -> int:
     """The place of the group of ragged lengths whose cache is the largest on a rank."""
-    sizes = [_cache_of(plan, rank.parts, plan.model, Counter(group)) for group in groups(plan)]
+    sizes = [_cache_of(plan, rank, plan.model, Counter(group)) for group in groups(plan)]
     return sizes.index(max(sizes))
 
 
-def _weights(plan: Plan, parts: Sequence[Part]) -> Any:
+def _weights(plan: Plan, rank: Rank) -> Any:
     """A contract that states its parameter count: that many elements, in equal shares."""
     model, layout = plan.model, plan.layout
     if model.stated_parameters is None:
-        return accounts.stored_bytes(parts, weight_format(plan.weights))
+        return _stored_bytes(rank, plan.weights)
     share = ceil_div(model.stated_parameters, layout.tp * layout.pp)
     return accounts.weight_bytes(replace(model, stated_parameters=share), plan.weights)
+
+
+@functools.lru_cache(maxsize=1024)
+def _stored_bytes(rank: Rank, weights: str) -> Any:
+    """The same whatever the load and the device, of which a search tries many."""
+    return accounts.stored_bytes(rank.parts, weight_format(weights))
 
 
 def _draft(plan: Plan, name: str) -> Any:
@@ -132,7 +140,7 @@ def _draft(plan: Plan, name: str) -> Any:
         (rank,) = ranks(draft, replace(plan.layout, pp=1, stage_layers=None))
     except UsageError as error:
         raise UsageError(f"draft = {name}: {error}") from None
-    return accounts.stored_bytes(rank.parts, weight_format(draft.weights)) + _cache(plan, rank.parts, draft)
+    return accounts.stored_bytes(rank.parts, weight_format(draft.weights)) + _cache(plan, rank, draft)
 
 
 def _sides(parts: Sequence[Part]) -> Any:
@@ -144,32 +152,37 @@ def _sides(parts: Sequence[Part]) -> Any:
     )
 
 
-def _cache(plan: Plan, parts: Sequence[Part], model: Architecture, modules: Sequence[str] = ("body",)) -> Any:
+def _cache(plan: Plan, rank: Rank, model: Architecture, modules: tuple[str, ...] = ("body",)) -> Any:
     """Cache bytes of the sequences of a rank: of the worst group, where lengths are ragged."""
     if plan.workload.lengths is not None:
-        return max(_cache_of(plan, parts, model, Counter(group), modules) for group in groups(plan))
+        return max(_cache_of(plan, rank, model, Counter(group), modules) for group in groups(plan))
     each = _share(plan.sequences, plan.layout.sequence_groups)
-    return _cache_of(plan, parts, model, {plan.context: each}, modules)
+    return _cache_of(plan, rank, model, {plan.context: each}, modules)
 
 
-def _cache_of(
-    plan: Plan, parts: Sequence[Part], model: Architecture, load: Any, modules: Sequence[str] = ("body",)
-) -> Any:
+def _cache_of(plan: Plan, rank: Rank, model: Architecture, load: Any, modules: tuple[str, ...] = ("body",)) -> Any:
     """Cache bytes of so many sequences of each length; the positions of a shared prefix lie there once.
 
     Decode-context ranks share out the positions of entries that grow with the sequence, rounded up.
     """
     prefix, total = plan.holders.shared_prefix, 0
-    for count, entry in folds.cache(parts, modules):
-        stored = cache_format(entry.stored_in(plan.kv, model.activations))
-        grows = entry.rule.limit is None and entry.rule.growth is not None
-        ways = plan.layout.dcp if grows else 1
-        positions = _share(entry.rule.kept(prefix), ways) if prefix else 0
+    for rule, bytes_per_position in _kept(rank, plan.kv, model.activations, modules):
+        ways = plan.layout.dcp if rule.limit is None and rule.growth is not None else 1
+        positions = _share(rule.kept(prefix), ways) if prefix else 0
         for length, sequences in load.items():
-            own = _own(entry.rule, length, prefix)
-            positions = positions + plan.holders.beams * sequences * _share(own, ways)
-        total = total + count * positions * stored.bytes_per_position(entry.heads, entry.width)
+            positions = positions + plan.holders.beams * sequences * _share(_own(rule, length, prefix), ways)
+        total = total + positions * bytes_per_position
     return total
+
+
+@functools.lru_cache(maxsize=1024)
+def _kept(rank: Rank, kv: str, activations: str, modules: tuple[str, ...]) -> list[tuple[Causal, Any]]:
+    """(rule, bytes of a position in all layers) of every cache entry."""
+    found = []
+    for count, entry in folds.cache(rank.parts, modules):
+        stored = cache_format(entry.stored_in(kv, activations))
+        found.append((entry.rule, count * stored.bytes_per_position(entry.heads, entry.width)))
+    return found
 
 
 def _own(rule: Causal, length: Any, prefix: Any) -> Any:
@@ -192,7 +205,7 @@ def _emitted(plan: Plan) -> Any:
     return plan.holders.beams * max(sum(counts[at : at + each]) for at in range(0, len(counts), each))
 
 
-def _working(plan: Plan, parts: Sequence[Part]) -> Any:
+def _working(plan: Plan, rank: Rank) -> Any:
     """Activations of the widest branch of a layer, for the new positions of the largest pass.
 
     The rule: all outputs of the branch's matrices on the rank are alive at once (of routed experts, those that a token
@@ -204,19 +217,22 @@ def _working(plan: Plan, parts: Sequence[Part]) -> Any:
     if plan.workload.chunk is not None:
         tokens = maximum(tokens, plan.workload.chunk)
     widest: Any = 0
-    for part, outputs in _branches(parts):
-        own = _share(tokens, plan.layout.attention_dp) if part.path.endswith(".mixer") else tokens
+    for path, outputs in _branches(rank):
+        own = _share(tokens, plan.layout.attention_dp) if path.endswith(".mixer") else tokens
         widest = maximum(widest, own * (outputs + 2 * plan.model.d_model))
     return widest * cache_format(plan.model.activations).bytes_per_position(1, 1)
 
 
-def _branches(parts: Sequence[Part]) -> Iterator[tuple[Part, int]]:
+@functools.lru_cache(maxsize=1024)
+def _branches(rank: Rank) -> list[tuple[str, int]]:
     """The parts of layers with the outputs that all their matrices give for one position."""
-    for part in parts:
+    found = []
+    for part in rank.parts:
         if part.path.startswith("layers["):
             matrices = (t for t in part.bill.tensors if len(t.shape) == 2 and t.access != "rows")
             outputs = sum(t.shape[0] * (t.copies if t.used is None else t.used) for t in matrices)
-            yield part, ceil_div(outputs, 1)
+            found.append((part.path, ceil_div(outputs, 1)))
+    return found
 
 
 def _share(count: Any, ways: int) -> Any:

@@ -83,12 +83,12 @@ class Collective:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rank:
-    """One rank of a stage; all ranks of a stage have equal shares.
+    """One rank of a stage; all ranks of a stage have equal shares. Two are the same only if they are one object.
 
-    `parts` is its bill. Its mixers see the sequences of one of the `sequence_groups`; every other part sees those of
-    the whole replica.
+    `parts` is its bill, one and the same for stages between the first and the last that have equal layers. Its mixers
+    see the sequences of one of the `sequence_groups`; every other part sees those of the whole replica.
     """
 
     stage: int
@@ -103,7 +103,6 @@ class Rank:
         return f"stage {self.stage} (layers {first}-{last})"
 
 
-@functools.lru_cache(maxsize=1024)
 def ranks(model: Architecture, layout: Layout) -> tuple[Rank, ...]:
     """One rank for each pipeline stage, of a contract that holds numbers.
 
@@ -114,19 +113,25 @@ def ranks(model: Architecture, layout: Layout) -> tuple[Rank, ...]:
     >>> [entry.heads for part in rank.parts for entry in part.bill.cache]  # 4 key-value heads on 8 ranks
     [1, 1]
     """
+    return _ranks(model, layout if layout.dp == 1 else replace(layout, dp=1))  # replicas are all alike
+
+
+@functools.lru_cache(maxsize=1024)
+def _ranks(model: Architecture, layout: Layout) -> tuple[Rank, ...]:
     if layout.pp == 1 and layout.stage_layers is None:  # counts of layers may be words
         parts = tuple(_divided(part, layout) for part in model.parts())
         return (Rank(0, (0, model.n_layers - 1), parts, tuple(_collectives(model, layout, 0, parts))),)
     sizes = stage_layers(model, layout)
     if layout.pp > 1 and any(getattr(layer.mixer, "kv_source", None) for layer in model.layers):
         raise UsageError(f"pp = {layout.pp}: layers that read another layer's cache stay on its stage; take pp = 1")
-    indices, found, begin = list(model.indices()), [], 0
+    indices, found, begin, between = list(model.indices()), [], 0, dict[Any, tuple[Part, ...]]()
     for stage, size in enumerate(sizes):
         kinds = Counter(indices[begin : begin + size])
-        parts = tuple(_divided(part, layout) for part in _of_stage(model, layout, stage, kinds))
+        alike = frozenset(kinds.items()) if 0 < stage < layout.pp - 1 else stage
+        parts = between.get(alike) or tuple(_divided(p, layout) for p in _of_stage(model, layout, stage, kinds))
         exchanged = tuple(_collectives(model, layout, stage, parts))
         found.append(Rank(stage, (begin, begin + size - 1), parts, exchanged))
-        begin += size
+        between[alike], begin = parts, begin + size
     return tuple(found)
 
 

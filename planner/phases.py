@@ -3,7 +3,7 @@
 A request is its prefill, which emits the first token, and osl - 1 decode steps over a context that grows from isl.
 FLOPs, cache reads and writes of the steps are summed exactly; the time of all is that of osl - 1 equal steps, which is
 the sum of their own times unless a product's binding resource changes on the way, and never more. Chunks of a prompt
-are taken together in the same manner, all but the last.
+are taken together in the same manner, all but the last; they follow one another through the stages of a pipeline.
 
 A replica in the steady state works on all its sequences: each request costs it one prefill, alone, and its share of the
 decode steps. Queueing, scheduling and transport of tokens are left out, so `ttft_s` is that of an idle replica.
@@ -20,6 +20,7 @@ from typing import Any
 from planner.arithmetic import Value, ceil_div, maximum, minimum
 from planner.parallel import ranks
 from planner.plan import Plan
+from planner.textbook.pipeline import pipelined_s
 from planner.timing import Rates, Run
 from planner.traffic import Batch, Members
 
@@ -126,19 +127,25 @@ def timed(plan: Plan, prefill: Stages, decode: Stages) -> tuple[Timing, Timing]:
 
 
 def _timing(plan: Plan, prefill: Stages, decode: Stages, time: Callable[[Run], Value]) -> Timing:
+    def fastest(choices: Sequence[Run]) -> Value:
+        return reduce(minimum, map(time, choices))
+
     def by_stage(stages: Stages) -> list[Value]:
-        return [sum(n * reduce(minimum, map(time, choices)) for n, choices in batches) for batches in stages]
+        return [sum(n * fastest(choices) for n, choices in batches) for batches in stages]
 
     layout, lengths = plan.layout, plan.workload.lengths
     prompts = 1 if lengths is None else len(lengths)
     reading = [seconds / prompts for seconds in by_stage(prefill)] if prompts > 1 else by_stage(prefill)
+    ttft = sum(reading)
+    if chunks_overlap(plan):
+        ttft = _pipelined(prefill, fastest) / prompts
     steps = maximum(plan.osl - 1, 1)
     sequences = _shared(plan.sequences, layout.dp)
     step = sum(way := by_stage(decode))
     if layout.pp > 1:  # as many groups follow each other as there are stages, or sequences
         step = maximum(step, minimum(sequences, layout.pp) * reduce(maximum, way))
     return Timing(
-        ttft_s=sum(reading),
+        ttft_s=ttft,
         prefill_s=reduce(maximum, reading),
         tpot_s=step / steps,
         isl=plan.isl if lengths is None else sum(lengths) / len(lengths),
@@ -147,6 +154,30 @@ def _timing(plan: Plan, prefill: Stages, decode: Stages, time: Callable[[Run], V
         all_sequences=plan.sequences,
         accelerators=layout.tp * layout.pp,
     )
+
+
+def chunks_overlap(plan: Plan) -> bool:
+    """Whether the stages of a pipeline read different chunks of a prompt at the same time."""
+    return plan.layout.pp > 1 and plan.workload.chunk is not None
+
+
+def _pipelined(prefill: Stages, fastest: Callable[[Sequence[Run]], Value]) -> Value:
+    """Seconds of all prompts whose chunks follow one another through the stages, one prompt alone at a time.
+
+    The last chunk, which may be short, enters a stage when it has left the one before and the others have left this
+    one: of the stages on which it may have had to wait, the one that makes it latest counts.
+    """
+    by_batch, total = list(zip(*prefill, strict=True)), 0
+    for before, behind in zip(by_batch[::2], by_batch[1::2], strict=True):
+        prompts, runs = before[0]
+        chunks, last = runs[0].batch.passes, [fastest(choices) for _, choices in behind]
+        each = [fastest(choices) / maximum(chunks, 1) for _, choices in before]
+        waits = (
+            pipelined_s(chunks, sum(each[:n]), reduce(maximum, each[:n])) + sum(last[n - 1 :])
+            for n in range(1, len(each) + 1)
+        )
+        total = total + prompts * reduce(maximum, waits)
+    return total
 
 
 def _prefill(plan: Plan) -> Iterator[tuple[int, Batch, tuple[str, ...]]]:

@@ -74,7 +74,8 @@ class Plan:
         known = assumptions()
         if name not in known:
             raise UnknownName("assumption", name, known)
-        return known[name].at(self.engine, self.moe)
+        default = known[name]
+        return default.at(self.engine, default.moe is not None and self.moe)
 
     def dealt(self, ways: int) -> list[list[int]]:
         """The ragged lengths in so many groups: the longest is dealt first, each to the group with fewest positions."""
@@ -152,16 +153,16 @@ class Plan:
                 keywords[name] = read(keywords[name])
         try:
             parts = {
-                name: replace(getattr(self, name), **{k: keywords.pop(k) for k in field_names(cls) if k in keywords})
+                name: replace(getattr(self, name), **mine)
                 for name, cls in PARTS.items()
+                if (mine := {k: keywords.pop(k) for k in field_names(cls) if k in keywords})
             }
         except ContractError as error:
             raise UsageError(str(error)) from None
         if "count" in keywords:
             said = {"count": keywords.pop("count"), **{name: True for name in field_names(Layout) if name in given}}
-            parts["layout"] = _layout(
-                keywords.get("model", self.model), keywords.get("accelerator", self.accelerator), said, parts["layout"]
-            )
+            model, device = keywords.get("model", self.model), keywords.get("accelerator", self.accelerator)
+            parts["layout"] = _layout(model, device, said, parts.get("layout", self.layout))
         own = {f.name for f in fields(self)}
         plain = {name: keywords.pop(name) for name in tuple(keywords) if name in own}
         return replace(self, **parts, **plain, overrides={**self.overrides, **keywords}, given=given)

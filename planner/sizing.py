@@ -8,7 +8,7 @@ link that nobody publishes, the price that is not known.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -16,8 +16,8 @@ import pandas as pd
 
 from planner import catalogue, cost
 from planner.arithmetic import ceil_div
-from planner.capacity import most_sequences
-from planner.device import Accelerator
+from planner.capacity import most_sequences, needs_by
+from planner.contract import Architecture
 from planner.errors import InputError, PlannerError, UsageError
 from planner.memory import fit
 from planner.parallel import Layout, legal_layouts
@@ -83,8 +83,7 @@ def size(
     if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
         raise UsageError(f"replica_sizes = {shown(sizes)} are no numbers of accelerators, 1 or more")
     named = [accelerators] if isinstance(accelerators, str) else accelerators
-    rows = [row for device in _devices(plan, named) for row in _rows(plan, device, sorted(set(sizes)))]
-    rows.sort(key=_merit)
+    rows = sorted(_rows(plan.model, list(_priced(plan, named)), sorted(set(sizes))), key=_merit)
     for rank, row in enumerate(rows, start=1):
         row["rank"] = rank if not row["reason"] else None
     frame = pd.DataFrame(rows, columns=["rank", "accelerator", "count", *LAYOUT_FIELDS, "verdict", *UNITS, "reason"])
@@ -102,34 +101,48 @@ def assumed(plan: Plan) -> dict[str, Any]:
     return plan.assumed(*(name for name in RESTS_ON if name not in follows))
 
 
-def _devices(plan: Plan, names: Iterable[str] | None) -> Iterator[Accelerator]:
-    if names is not None:
-        yield from (plan.changed(accelerator=name).device for name in names)
-        return
-    for name in catalogue.names():
-        device = catalogue.accelerator(name)
+Hour = Any
+"""USD of an accelerator's hour, or the error that says why it is not known."""
+
+
+def _priced(plan: Plan, names: Iterable[str] | None) -> Iterator[tuple[Plan, Hour]]:
+    """The plan on each of the accelerators; of the catalogue's those whose price is known, as nothing ranks others."""
+    for name in catalogue.names() if names is None else names:
+        there = plan.changed(accelerator=name)
         try:
-            cost.hour_price_of(plan.changed(accelerator=device))
-        except InputError:
-            continue  # nothing could rank it
-        yield device
+            yield there, cost.hour_price_of(there).usd
+        except PlannerError as error:
+            if names is not None:
+                yield there, error
+            elif not isinstance(error, InputError):
+                raise
 
 
-def _rows(plan: Plan, device: Accelerator, sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
-    for replica in sizes:
-        for layout, broken in legal_layouts(plan.model, replica):
-            if layout.dp == 1 and layout.tp <= device.group_size:
-                shape = {name: getattr(layout, name) for name in LAYOUT_FIELDS}
-                row = {"accelerator": device.name, "count": replica, **shape, "reason": broken}
-                yield row | ({} if broken else _carried(plan, device, layout))
+def _rows(model: Architecture, priced: Sequence[tuple[Plan, Hour]], sizes: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Devices vary fastest: what a layout makes of the decoder is remembered from one to the next."""
+    legal = [found for replica in sizes for found in legal_layouts(model, replica)]
+    known: dict[Layout, Callable[[int], int]] = {}
+    for layout, broken in legal:
+        if layout.dp > 1:
+            continue
+        shape = {name: getattr(layout, name) for name in LAYOUT_FIELDS}
+        for plan, hour in priced:
+            if layout.tp <= plan.device.group_size:
+                row = {"accelerator": plan.device.name, "count": layout.accelerators, **shape, "reason": broken}
+                yield row | ({} if broken else _carried(plan, layout, hour, known))
 
 
-def _carried(plan: Plan, device: Accelerator, layout: Layout) -> dict[str, Any]:
-    """The figures of as many replicas as the load needs, or the reason why no number of them carries it."""
+def _carried(plan: Plan, layout: Layout, hour: Hour, known: dict[Layout, Callable[[int], int]]) -> dict[str, Any]:
+    """The figures of as many replicas as the load needs, or the reason why no number of them carries it.
+
+    `known` are the bytes that sequences need on a layout, whichever the device.
+    """
     found: dict[str, Any] = {}
     try:
-        one = plan.changed(accelerator=device, **{f.name: getattr(layout, f.name) for f in fields(layout)})
-        most = most_sequences(one)
+        one = plan.changed(**{f.name: getattr(layout, f.name) for f in fields(layout)})
+        if layout not in known and plan.workload.lengths is None:
+            known[layout] = needs_by(one, "sequences")
+        most = most_sequences(one, known.get(layout))
         if most == 0:
             single = fit(one.changed(sequences=1, lengths=None, context=one.context))
             short = show(-(single.headroom_bytes or 0), "B", binary=True)
@@ -144,19 +157,21 @@ def _carried(plan: Plan, device: Accelerator, layout: Layout) -> dict[str, Any]:
             "headroom_bytes": answer.headroom_bytes,
             "most_sequences": most,
         }
-        return found | _speed_and_cost(answer.plan)
+        return found | _speed_and_cost(answer.plan, hour)
     except PlannerError as error:
         return found | {"reason": str(error)}
 
 
-def _speed_and_cost(plan: Plan) -> dict[str, Any]:
+def _speed_and_cost(plan: Plan, hour: Hour) -> dict[str, Any]:
     timing = timings(plan)[1]
-    money = cost.figures(plan, timing)
+    if isinstance(hour, PlannerError):
+        raise hour
+    money = cost.figures(plan, timing, hour)
     return {name: getattr(timing, name, money.get(name)) for name in UNITS if name in money or hasattr(timing, name)}
 
 
-def _merit(row: dict[str, Any]) -> tuple[bool, float, int]:
-    return bool(row["reason"]), row.get("usd_per_mtok_blended", math.inf), row["count"]
+def _merit(row: dict[str, Any]) -> tuple[bool, float, int, str]:
+    return bool(row["reason"]), row.get("usd_per_mtok_blended", math.inf), row["count"], row["accelerator"]
 
 
 def undominated(frame: pd.DataFrame) -> pd.Series:

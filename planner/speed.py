@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from planner.arithmetic import evaluate, word
-from planner.phases import Stages, Timing, runs, timed
+from planner.phases import Stages, Timing, chunks_overlap, runs, timed
 from planner.plan import Plan, as_plan, explained, position_notes
 from planner.timing import Run, compute_fraction, compute_fractions, reach
-from planner.traffic import unpacked
+from planner.traffic import over_host, unpacked
 from planner.units import show
 
 if TYPE_CHECKING:
@@ -73,23 +73,29 @@ class Estimate(Timing):
 
     @property
     def binding_prefill(self) -> str:
-        """What most of the prefill is spent on: compute, bandwidth, link or fixed time."""
+        """What most of the prefill is spent on: compute, bandwidth, host link, link or fixed time."""
         return _largest(self.shares("prefill"))
 
     @property
     def binding_decode(self) -> str:
-        """What most of a decode step is spent on: compute, bandwidth, link or fixed time."""
+        """What most of a decode step is spent on: compute, bandwidth, host link, link or fixed time."""
         return _largest(self.shares("decode"))
 
     def shares(self, phase: str) -> dict[str, float]:
-        """Seconds of a phase by what they are spent on: the prefill of a request, or one decode step."""
-        spent = dict.fromkeys(("compute", "bandwidth", "link", "fixed time"), 0.0)
+        """Seconds of a phase by what they are spent on: the prefill of a request, or one decode step.
+
+        All stages count; what those that read different chunks of a prompt at once have in common is a negative
+        `overlap`.
+        """
+        spent = dict.fromkeys(("compute", "bandwidth", "host link", "link", "fixed time"), 0.0)
         for weight, run in self._runs(phase):
-            both = zip(run.compute_s(run.rates), run.memory_s(run.rates), strict=True)
-            for compute, memory in both:
-                spent["compute" if compute > memory else "bandwidth"] += weight * max(compute, memory)
+            times = (run.compute_s(run.rates), run.memory_s(run.rates), run.host_s(run.rates))
+            for seconds in zip(*times, strict=True):
+                spent[_binding(*seconds)] += weight * max(seconds)
             spent["link"] += weight * sum(exchange.seconds for exchange in run.exchanges)
             spent["fixed time"] += weight * run.fixed_s
+        overlaps = phase == "prefill" and chunks_overlap(self.plan)
+        spent["overlap"] = min(0.0, self.ttft_s - sum(spent.values())) if overlaps else 0.0
         return spent
 
     @cached_property
@@ -137,17 +143,17 @@ class Estimate(Timing):
     @property
     def products(self) -> DataFrame:
         """A row for each product of each stage, in the prefill of a request and in one decode step."""
-        columns = ("flops", "bytes", "compute_s", "memory_s", "seconds")
+        columns = ("flops", "bytes", "host_bytes", "compute_s", "memory_s", "host_s", "seconds")
         rows: dict[tuple[str, ...], list[float]] = {}
         for phase in ("prefill", "decode"):
             for weight, run in self._runs(phase):
-                times = zip(run.work, run.compute_s(run.rates), run.memory_s(run.rates), run.products_s, strict=True)
-                for w, *seconds in times:
+                times = (run.compute_s(run.rates), run.memory_s(run.rates), run.host_s(run.rates), run.products_s)
+                for w, *seconds in zip(run.work, *times, strict=True):
                     key = (phase, run.rank.name, f"{w.part}.{w.product or 'other'}".lstrip("."), w.component, w.format)
-                    added = [weight * amount for amount in (w.flops, w.bytes, *seconds)]
-                    rows[key] = [a + b for a, b in zip(rows.get(key, [0] * 5), added, strict=True)]
+                    added = [weight * amount for amount in (w.flops, w.bytes, w.host_bytes, *seconds)]
+                    rows[key] = [a + b for a, b in zip(rows.get(key, [0] * 7), added, strict=True)]
         frame = _frame(("phase", "rank", "product", "component", "format"), columns, rows)
-        frame["binding"] = (frame.compute_s > frame.memory_s).map({True: "compute", False: "bandwidth"})
+        frame["binding"] = list(map(_binding, frame.compute_s, frame.memory_s, frame.host_s))
         return frame
 
     @property
@@ -199,7 +205,8 @@ class Estimate(Timing):
         for phase in ("prefill", "decode"):
             done = [(weight * w.flops, weight * w.bytes) for weight, run in self._runs(phase) for w in run.work]
             flops, moved = show(sum(f for f, _ in done), "FLOP"), show(sum(b for _, b in done), "B")
-            spent = ", ".join(f"{what} {_seconds(s)}" for what, s in self.shares(phase).items() if s)
+            shares = {what: s for what, s in self.shares(phase).items() if s}
+            spent = ", ".join(f"{what} {_seconds(s, max(shares.values()))}" for what, s in shares.items())
             lines.append(f"  {phase}: {flops} and {moved} on one rank of each stage; {spent}")
         return "\n".join([*lines, *explained(self.assumed)])
 
@@ -228,7 +235,8 @@ class Estimate(Timing):
     def _lines(self) -> Iterator[tuple[str, str, str]]:
         yield "", "estimate", "floor"
         for name in ("ttft_s", "tpot_s", "request_s"):
-            yield name, _seconds(getattr(self, name)), _seconds(getattr(self.floor, name))
+            own, floor = getattr(self, name), getattr(self.floor, name)
+            yield name, _seconds(own, own), _seconds(floor, own)
         for name in ("output_tok_s_per_user", "output_tok_s_per_accelerator", "output_tok_s"):
             yield name, f"{getattr(self, name):,.1f}", f"{getattr(self.floor, name):,.1f}"
         yield "binds (prefill, decode)", self.binding_prefill, self.binding_decode
@@ -278,8 +286,9 @@ def _notes(plan: Plan, decode: list[Run]) -> Iterator[str]:
     if plan.moe:
         yield "tokens are taken to choose their experts evenly"
     held = plan.holders
-    named = {name: getattr(held, name) for name in ("draft", "adapters", "offloaded_weights", "offloaded_cache", "mtp")}
-    left_out = [name for name, value in named.items() if value]
+    if over_host(plan):
+        yield "what is offloaded is read over the host link in every pass, while the rest is computed"
+    left_out = [name for name in ("draft", "adapters", "mtp") if getattr(held, name)]
     if left_out:
         yield f"{' and '.join(left_out)} take memory in this plan, but no time is counted for them"
 
@@ -290,6 +299,13 @@ def _chosen(stages: Stages) -> Iterator[tuple[int, Run]]:
             yield n, choices[0] if len(choices) == 1 else min(choices, key=lambda run: run.seconds)
 
 
+def _binding(compute: float, memory: float, host: float) -> str:
+    """What a product waits for."""
+    if host > max(compute, memory):
+        return "host link"
+    return "compute" if compute > memory else "bandwidth"
+
+
 def _largest(spent: dict[str, float]) -> str:
     return max(spent, key=lambda what: spent[what])
 
@@ -298,10 +314,12 @@ def _frame(keys: tuple[str, ...], columns: tuple[str, ...], rows: dict[tuple[str
     import pandas
 
     frame = pandas.DataFrame([(*key, *values) for key, values in rows.items()], columns=[*keys, *columns])
-    units = {"flops": "FLOP", "bytes": "B", "compute_s": "s", "memory_s": "s", "seconds": "s"}
+    units = {"flops": "FLOP", "bytes": "B", "host_bytes": "B"}
+    units |= dict.fromkeys(("compute_s", "memory_s", "host_s", "seconds"), "s")
     frame.attrs["units"] = {name: unit for name, unit in units.items() if name in frame}
     return frame
 
 
-def _seconds(value: float) -> str:
-    return f"{value:,.2f} s" if value >= 10 else f"{1e3 * value:,.2f} ms"
+def _seconds(value: float, beside: float) -> str:
+    """A time in the unit that suits the one `beside` it, so that a line compares at a glance."""
+    return f"{value:,.2f} s" if beside >= 10 else f"{1e3 * value:,.2f} ms"

@@ -1,10 +1,11 @@
 """From work to seconds: the floor of a pass, which no program can go below, and the estimate with its fractions.
 
 * **floor** of a pass on a rank = max(sum of FLOPs / peak, sum of bytes / bandwidth): everything overlaps, no fraction,
-  no overhead, nothing between ranks, no more experts than one token chooses.
-* **estimate** = the sum over products of the larger of FLOPs / (peak x fraction) and bytes / (bandwidth x fraction),
-  one product after another, with the experts that so many tokens choose; the collectives, latency + size / (link x
-  fraction); and a fixed time for each layer.
+  no overhead, nothing between ranks, no more experts than one token chooses. What is offloaded is read beside the
+  rest, over a link of its own: a third sum, of host bytes / host link.
+* **estimate** = the sum over products of the larger of FLOPs / (peak x fraction) and bytes / (bandwidth x fraction), or
+  of host bytes / (host link x fraction), one product after another, with the experts that so many tokens choose; the
+  collectives, latency + size / (link x fraction); and a fixed time for each layer.
 
 So no estimate is below its floor. A token goes through all stages of a pipeline; the resident sequences are dealt out
 over the stages, one group on each at a time, and a step lasts as long as a group's way through all stages, or as the
@@ -25,10 +26,10 @@ from planner.errors import InputError
 from planner.parallel import Collective, Layout, Rank
 from planner.plan import Plan
 from planner.storage import find
-from planner.traffic import Batch, Work, compute_bases, work
+from planner.traffic import Batch, Work, compute_bases, over_host, work
 
-ROUTES = ("link_bytes_per_s", "host_bytes_per_s", "network_bytes_per_s")
-"""What carries an exchange; `Accelerator.route` says which."""
+ROUTES = ("link_bytes_per_s", "peer_bytes_per_s", "host_bytes_per_s", "network_bytes_per_s")
+"""What carries an exchange; `Accelerator.route` says which, and among few devices their links as peers bind."""
 
 FRACTIONS = {
     **dict.fromkeys(("fp8", "int8", "mxfp6"), "fp8_compute_fraction"),
@@ -113,11 +114,25 @@ class Run:
         """Seconds of reading and writing of each product."""
         return [(w.least_bytes if least else w.bytes) * rates.s_per_byte for w in self.work]
 
+    def host_s(self, rates: Rates, *, least: bool = False) -> list[Value]:
+        """Seconds of what each product reads from the host's memory."""
+        if not over_host(self.plan):
+            return [0] * len(self.work)
+        if "host_bytes_per_s" not in rates.s_per_sent_byte:
+            name = self.plan.device.name
+            raise InputError(
+                f"{name}: host_bytes_per_s is not known, and what is offloaded comes over that link; state it in a "
+                f'file with base = "{name}"'
+            )
+        s_per_byte = rates.s_per_sent_byte["host_bytes_per_s"]
+        return [(w.least_host_bytes if least else w.host_bytes) * s_per_byte for w in self.work]
+
     @cached_property
     def products_s(self) -> list[Value]:
         """Estimated seconds of each product; where there is nothing to multiply, those of reading."""
         both = zip(self.work, self.compute_s(self.rates), self.memory_s(self.rates), strict=True)
-        return [memory if w.product is None else maximum(compute, memory) for w, compute, memory in both]
+        found = [memory if w.product is None else maximum(compute, memory) for w, compute, memory in both]
+        return list(map(maximum, found, self.host_s(self.rates))) if over_host(self.plan) else found
 
     @cached_property
     def exchanges(self) -> list[Exchange]:
@@ -133,7 +148,8 @@ class Run:
     @cached_property
     def floor_s(self) -> Value:
         """No program takes less."""
-        return maximum(sum(self.compute_s(self.peak)), sum(self.memory_s(self.peak, least=True)))
+        floor = maximum(sum(self.compute_s(self.peak)), sum(self.memory_s(self.peak, least=True)))
+        return maximum(floor, sum(self.host_s(self.peak, least=True))) if over_host(self.plan) else floor
 
     @cached_property
     def seconds(self) -> Value:
@@ -162,7 +178,11 @@ def _exchanges(plan: Plan, rank: Rank, batch: Batch, rates: Rates) -> Iterator[E
 
 
 def _link(plan: Plan, collective: Collective, rates: Rates) -> Value:
-    """Seconds for each byte that a rank sends in a collective, on the route that joins all of its ranks."""
+    """Seconds for each byte that a rank sends in a collective, on the route that joins all of its ranks.
+
+    Without a switch, links to devices that take no part lie idle: two MI300X have a seventh of what eight have (47.7
+    against 312.9 GB/s measured; stas00/ml-engineering, network/README.md).
+    """
     device, reached = plan.device, reach(plan.layout, collective)
     route = device.route(reached)
     if route not in rates.s_per_sent_byte:
@@ -170,6 +190,9 @@ def _link(plan: Plan, collective: Collective, rates: Rates) -> Value:
             f"{device.name}: {route} is not known, and {reached} of them exchange data in {plan.layout}; state it, or "
             f'link_bytes_per_s with its domain_size, in a file with base = "{device.name}"'
         )
+    if route == "link_bytes_per_s":
+        to_peers = rates.s_per_sent_byte["peer_bytes_per_s"] / (collective.ranks - 1)
+        return maximum(rates.s_per_sent_byte[route], to_peers)
     return rates.s_per_sent_byte[route]
 
 

@@ -12,6 +12,8 @@ from planner.errors import InputError, PlannerError, UsageError
 from planner.phases import timings
 from planner.plan import make_plan
 from planner.plan_file import parse_plan
+from planner.pricing import hour_price
+from planner.sizing import size
 from planner.textbook.cost import tokens_per_usd
 
 CHAT = {"accelerator": "h100-sxm", "isl": 2048, "osl": 256, "sequences": 64, "usd_per_hour": 2.0}
@@ -90,6 +92,20 @@ def test_an_unknown_price_stays_unknown():
         cost("llama-3.1-8b", accelerator="mi300x")
     with pytest.raises(PlannerError, match="as of 1999-01-01"):
         cost("llama-3.1-8b", accelerator="h100-sxm", as_of="1999-01-01")
+
+
+def test_a_price_is_looked_up_once(monkeypatch):
+    asked = []
+
+    def looked_up(name, *rest):
+        asked.append(name)
+        return hour_price(name, *rest)
+
+    monkeypatch.setattr("planner.cost.hour_price", looked_up)
+    cost("llama-3.1-8b", accelerator="h100-sxm", isl=2048, osl=256)
+    assert asked == ["h100-sxm"]
+    size("llama-3.1-8b", accelerators=["l40s", "h100-sxm", "mi300x"], context=8192)
+    assert asked[1:] == ["l40s", "h100-sxm", "mi300x"]  # once for all layouts, also where none is known
 
 
 def test_a_listed_price_says_whose_and_when():

@@ -102,17 +102,17 @@ def test_a_peak_that_is_not_published_is_refused_not_derived():
 
 
 @pytest.mark.parametrize(
-    ("name", "devices", "link"),
+    ("name", "link", "peer"),
     [
-        ("mi300x", 2, 64e9),
-        ("mi300x", 8, 448e9),
-        ("gaudi3", 8, 525e9),
-        ("h100-sxm", 2, 450e9),  # behind a switch two have what eight have
-        ("l40s", 2, None),
+        ("mi300x", 448e9, 64e9),
+        ("gaudi3", 525e9, 75e9),
+        ("h100-sxm", 450e9, 450e9),  # behind a switch
+        ("l40s", None, None),
     ],
 )
-def test_links_without_a_switch_are_shared_out_by_pairs(name, devices, link):
-    assert accelerator(name).link_among(devices) == link
+def test_without_a_switch_one_other_device_is_reached_over_the_links_of_the_pair(name, link, peer):
+    device = accelerator(name)
+    assert (device.link_bytes_per_s, device.peer_bytes_per_s) == (link, peer)
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,5 @@ def test_one_ladder_serves_numbers_and_columns(model, how):
 def test_needs_grow_with_the_load():
     plan = make_plan("gemma-3-27b", tp=2, pp=2)
     loads = [(1, 1), (1, 2), (1000, 2), (1025, 2), (5000, 2), (5000, 3)]
-    totals = [
-        [total for _, total in needed(plan.changed(context=context, sequences=sequences))]
-        for context, sequences in loads
-    ]
+    totals = [needed(plan.changed(context=context, sequences=sequences)) for context, sequences in loads]
     assert totals == sorted(totals)

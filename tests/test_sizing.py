@@ -90,5 +90,16 @@ def test_of_context_and_request_only_what_does_not_follow_is_assumed():
     assert said(lengths=(1000, 20)) == {"osl", "kv"}
 
 
+def test_owning_a_device_of_unknown_power_is_its_reason_and_no_refusal_of_the_others():
+    owned = {"purchase_usd": 30_000, "amortisation_years": 4, "usd_per_kwh": 0.1}
+    frame = size("llama-3.2-1b", accelerators=["h100-sxm", "tpu-v5e"], replica_sizes=(1,), **LOAD, **owned)
+    reason = frame.set_index("accelerator")["reason"]
+    assert reason["h100-sxm"] == ""
+    assert reason["tpu-v5e"] == "purchase_usd = 30000 needs power_w of tpu-v5e, which is not known"
+    assert "tpu-v5e" not in set(size("llama-3.2-1b", replica_sizes=(1,), **LOAD, **owned)["accelerator"])
+    with pytest.raises(UsageError, match="needs usd_per_kwh"):
+        size("llama-3.2-1b", replica_sizes=(1,), **LOAD, purchase_usd=30_000, amortisation_years=4)
+
+
 def test_units_are_said(ranked):
     assert ranked.attrs["units"] == UNITS

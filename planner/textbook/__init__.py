@@ -9,10 +9,11 @@ shared blocks) is in its bill, and a test proves that the bill of a uniform deco
 `cache`                payload of the key/value cache in all its representations
 `memory_traffic`       temporary memory, weights, and bytes that go through the device memory
 `crossovers`           where one cost overtakes another, in closed form
+`pipeline`             chunks that follow one another through stages
 `cost`                 money: hours, tokens, requests, and where owning overtakes an API
 =====================  ==========================================================================
 """
 
-from planner.textbook import attention_flops, cache, cost, crossovers, memory_traffic, parameters
+from planner.textbook import attention_flops, cache, cost, crossovers, memory_traffic, parameters, pipeline
 
-__all__ = ["attention_flops", "cache", "cost", "crossovers", "memory_traffic", "parameters"]
+__all__ = ["attention_flops", "cache", "cost", "crossovers", "memory_traffic", "parameters", "pipeline"]
