@@ -12,9 +12,11 @@ its unit, and has the source and confidence of its file unless it states others.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -28,7 +30,17 @@ from planner.units import parse_bytes, parse_count, parse_quantity
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Accelerator", "Fact", "accelerator", "accelerators", "fact_table", "find", "names"]
+__all__ = [
+    "Accelerator",
+    "Fact",
+    "accelerator",
+    "accelerators",
+    "fact_table",
+    "find",
+    "from_table",
+    "names",
+    "to_table",
+]
 
 FOLDER = "planner.presets.accelerators"
 _WORDS = {
@@ -41,6 +53,8 @@ _WORDS = {
     "unified_memory": bool,
     "notes": list,
 }
+_SHARED = ("source", "confidence", "provenance")
+"""What a table may state once for all of its figures."""
 _FACT_WORDS = {"source": (str, list), "confidence": str, "provenance": str, "note": str}
 
 
@@ -158,15 +172,51 @@ def _from_file(path: Path) -> Accelerator:
         table = parse_toml(path.read_text("utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+    return from_table({"name": path.stem} | table, str(path))
+
+
+def from_table(table: Mapping[str, Any], place: str) -> Accelerator:
+    """An accelerator from the keys of a file of one's own. Raises `InputError` with place, value and rule."""
+    table = {"source": place, "confidence": GIVEN, "provenance": GIVEN} | dict(table)
     base = table.pop("base", None)
-    table = {"source": str(path), "confidence": GIVEN, "provenance": GIVEN, "name": path.stem} | table
+    if "name" not in table:
+        raise InputError(f"{place}: name is missing")
     if base is None:
-        return _built([(table, {})], str(path))
+        return _built([(table, {})], place)
     known = find(str(base))
     if known is None:
-        raise InputError(f"{path}: base = {base!r:.60} is no accelerator of the catalogue{suggest(str(base), names())}")
+        near = suggest(str(base), names())
+        raise InputError(f"{place}: base = {base!r:.60} is no accelerator of the catalogue{near}")
     text = files(FOLDER).joinpath(f"{known}.toml").read_text("utf-8")
-    return _built([(parse_toml(text, f"{known}.toml"), _sources()), (table, {})], str(path))
+    return _built([(parse_toml(text, f"{known}.toml"), _sources()), (table, {})], place)
+
+
+def to_table(device: Accelerator) -> dict[str, Any]:
+    """A device as the keys of a file, in full; `from_table` gives it back, figures of no stated source as given.
+
+    What most of the figures share of source, confidence and provenance stands once, above them.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(Accelerator)}
+    facts = {
+        name: {key: said for key, said in dataclasses.asdict(fact).items() if said is not None}
+        for name, fact in device.facts.items()
+    }
+    shared = Counter(tuple(fact[key] for key in _SHARED) for fact in facts.values()).most_common(1)
+    common = dict(zip(_SHARED, shared[0][0], strict=True)) if shared else {}
+
+    def stated(name: str, value: Any) -> Any:
+        own = {key: said for key, said in facts.get(name, {}).items() if common.get(key) != said}
+        return {"value": value} | own if own else value
+
+    own = {key: getattr(device, key) for key in _WORDS if getattr(device, key) != defaults[key]}
+    words = {key: list(word) if isinstance(word, tuple) else word for key, word in own.items()}
+    figures = {
+        name: stated(name, getattr(device, name))
+        for name in BOUNDS
+        if name != "peak_flops" and (name in facts or getattr(device, name) != defaults[name])
+    }
+    peaks = {format: stated(f"peak_flops.{format}", peak) for format, peak in device.peak_flops.items()}
+    return {**words, **common, **figures, "peak_flops": peaks}
 
 
 def _built(layers: list[tuple[dict[str, Any], Mapping[str, str]]], source: str) -> Accelerator:
@@ -197,7 +247,7 @@ def _built(layers: list[tuple[dict[str, Any], Mapping[str, str]]], source: str) 
 
 def _figures(table: dict[str, Any], titles: Mapping[str, str]) -> Iterator[tuple[str, tuple[float, Fact]]]:
     """Each figure of a table in its base unit, with its fact; what a figure does not state its table states for all."""
-    common = {key: word for key, word in table.items() if key in ("source", "confidence", "provenance")}
+    common = {key: word for key, word in table.items() if key in _SHARED}
     for key, entry in table.items():
         if key == "peak_flops":
             for format, peak in _typed(key, entry, {key: dict}).items():

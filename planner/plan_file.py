@@ -1,7 +1,8 @@
 r"""Plan files: a plan as TOML, read strictly and written back.
 
 A file holds the keywords of `make_plan`, flat or in tables named like the parts of a plan; `model` is the name of a
-preset or of a file, or the tables of a whole contract. Bare numbers are in base units; texts may have prefixes.
+preset or of a file, or the tables of a whole contract, and `accelerator` likewise. Bare numbers are in base units;
+texts may have prefixes.
 
 >>> plan = parse_plan('model = "llama-3.1-8b"\nkv = "fp8"\n[workload]\nisl = 2048\nosl = 256', "chat.toml")
 >>> print(plan_to_toml(plan))
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from planner import catalogue
 from planner.assumptions import assumptions
 from planner.errors import InputError, PlannerError, UnknownName, suggest
 from planner.loading import from_table, parse_toml, to_table, write_toml
@@ -55,6 +57,8 @@ def parse_plan(text: str, place: str) -> Plan:
             raise InputError("model is missing; name a preset or a file, or give its contract as tables")
         if isinstance(said["model"], dict):
             said["model"] = from_table(said["model"], f"{place}: model")
+        if isinstance(said.get("accelerator"), dict):
+            said["accelerator"] = catalogue.from_table(said["accelerator"], f"{place}: accelerator")
         return make_plan(**{name: _value(name, value) for name, value in said.items()})
     except PlannerError as error:
         raise InputError(str(error) if str(error).startswith(place) else f"{place}: {error}") from None
@@ -91,8 +95,10 @@ def plan_to_toml(plan: Plan) -> str:
     known = presets.find(model.name)
     preset = known is not None and presets.load_preset(known).architecture == model
     table: dict[str, Any] = {"model": known if preset else to_table(model)}
-    if plan.accelerator is not None:
-        table["accelerator"] = plan.accelerator.name
+    if (device := plan.accelerator) is not None:
+        listed = catalogue.find(device.name)
+        same = listed is not None and catalogue.accelerator(listed) == device
+        table["accelerator"] = listed if same else catalogue.to_table(device)
     table |= {name: getattr(plan, name) for name in ("weights", "kv", "engine") if name in plan.given}
     for name, cls in PARTS.items():
         part = getattr(plan, name)

@@ -308,7 +308,7 @@ def _figures(plan: Plan) -> tuple[dict[str, Any], str]:
         floor, timing = timings(plan)
         found |= {name: getattr(timing, name) for name in TIMES}
         found |= {f"floor_{name}": getattr(floor, name) for name in FLOORS}
-        priced = cost.figures(plan, timing)
+        priced = cost.figures(plan, timing, cost.hour_price_of(plan).usd)
         found |= {name: priced[name] for name in PRICES}
     except PlannerError as error:
         return found, str(error)

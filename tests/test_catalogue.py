@@ -13,6 +13,7 @@ from planner import catalogue
 from planner.catalogue import accelerator, accelerators, fact_table, find, names
 from planner.device import BOUNDS, Accelerator
 from planner.errors import InputError, PlannerError, UnknownName, UsageError
+from planner.loading import write_toml
 
 FOLDER = Path(__file__).parents[1] / "presets"
 DEVICES = [accelerator(name) for name in names()]
@@ -211,6 +212,21 @@ def test_a_file_states_only_what_differs(tmp_path):
     assert ours.facts["peak_flops.fp8"].sparse is None
     assert ours.facts["memory_bytes"] == theirs.facts["memory_bytes"]
     assert theirs.power_w == 700
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_device_is_written_as_the_keys_of_a_file(name):
+    device = accelerator(name)
+    assert catalogue.from_table(tomllib.loads(write_toml(catalogue.to_table(device))), "x.toml") == device
+
+
+def test_a_device_without_facts_is_given_when_it_comes_back():
+    own = Accelerator(
+        name="own", title="own", vendor="", memory_bytes=10**10, bandwidth_bytes_per_s=1e12, peak_flops={"bf16": 1e14}
+    )
+    again = catalogue.from_table(catalogue.to_table(own), "plan.xlsx")
+    assert (again.name, again.memory_bytes, again.peak_flops) == (own.name, own.memory_bytes, own.peak_flops)
+    assert again.facts["memory_bytes"] == catalogue.Fact(source="plan.xlsx", confidence="given", provenance="given")
 
 
 def test_another_memory_size_needs_no_number_on_the_box(tmp_path):

@@ -143,6 +143,17 @@ def test_a_plan_file_gives_the_same_plan_back(said, tmp_path):
     assert plan_to_toml(read_plan(path)) == plan_to_toml(plan)
 
 
+def test_a_plan_file_states_an_accelerator_of_one_s_own():
+    text = 'model = "mha"\n[accelerator]\nname = "ours"\nbase = "h100-sxm"\nmemory_bytes = "94 GiB"\n'
+    plan = parse_plan(text, "ours.toml")
+    assert (plan.device.name, plan.device.memory_bytes) == ("ours", 94 * 2**30)
+    assert parse_plan(plan_to_toml(plan), "again.toml") == plan
+    with pytest.raises(InputError, match=r"ours.toml: accelerator: memory_bytes = 94 B is not between"):
+        parse_plan(text.replace('"94 GiB"', "94"), "ours.toml")
+    with pytest.raises(InputError, match=r"ours.toml: accelerator: name is missing"):
+        parse_plan(text.replace('name = "ours"\n', ""), "ours.toml")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -1,9 +1,9 @@
 """The live workbook: change a yellow cell in a spreadsheet program, and every figure follows, without Python.
 
 Every formula is printed from the recorded one that the program computes with (`planner.notation.excel`), over named
-cells and the columns of tables; beside it stands the value that the program computed. `contents` decides what is shown,
-`live_plan`, `subject` and `condensed` put words in the place of numbers, `book` writes cells, and each sheet has its
-module.
+cells and the columns of tables; beside it stands the value that the program computed. `contents` decides what is shown;
+`live_plan`, `subject`, `condensed` and `ranked` put words in the place of numbers; `book` writes cells, and each sheet
+has its module.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "unit_right": {"font_color": GREY, **RIGHT},
     "link": {"font_color": "#1D5F9E", "underline": 1},
     "verdict": {"bold": True, **RIGHT},
+    "verdict_text": LEFT,
     "line": {"font_name": "Courier New", "font_size": 9},
     "code": {"font_name": "Courier New", "font_size": 9, "text_wrap": True, **LEFT},
     "input": {"bg_color": YELLOW, "border": 1, "border_color": RULE, "locked": False, **RIGHT},
@@ -49,22 +50,25 @@ STYLES: dict[str, dict[str, Any]] = {
     "total_number": {"align": "left", "font_color": GREY, "top": 1, "top_color": RULE},
     "total_text": {"bold": True, "top": 1, "top_color": RULE},
 }
+MARKS = {"does not fit": {"font_color": "#B42318", "bold": True}, "tight": {"font_color": "#9A5B00"}}
+"""How verdicts look that ask for attention."""
 A3, A4 = 8, 9
-LINE, PER_WIDTH = 12.75, 1.2
-"""Points of a line, and characters of an average text that a unit of column width holds."""
+LINE, PER_WIDTH, HIGHEST = 12.75, 1.2, 409
+"""Points of a line, characters of an average text that a unit of column width holds, and points of the highest row."""
 NUMBER = "#,##0"
 FORMATS = {
     "GiB": "#,##0.00",
     "token": NUMBER,
-    "s": "#,##0.0000##",
+    "s": "#,##0.000000",
     "1/s": "#,##0.0000",
     "token/s": "#,##0.0",
-    "USD": "#,##0.00##",
-    "USD/h": "#,##0.00##",
-    "USD/kWh": "#,##0.00##",
+    "USD": "[>=100]#,##0.00;#,##0.0000",
+    "USD/h": "#,##0.0000",
+    "USD/kWh": "#,##0.0000",
+    "TFLOP/s": "#,##0.0",
     "FLOP/B": "#,##0.0",
     "year": "#,##0.##",
-    "crossover": "#,##0.0",
+    "crossover": '#,##0.0;"never";"never"',  # a context or a batch below 0 is none
 }
 """How numbers of a unit are shown; all others as whole numbers in groups of three, and shares with their decimals."""
 
@@ -174,11 +178,22 @@ class Sheet:
         if rule:
             self.made.data_validation(row, column, row, column, rule)
 
+    def mark_verdicts(self, first: int, last: int, column: int) -> None:
+        """Colour the verdicts of some rows as `MARKS` says, whatever they become."""
+        for text, look in MARKS.items():
+            condition = {
+                "type": "cell",
+                "criteria": "==",
+                "value": f'"{text}"',
+                "format": self.book.file.add_format(look),
+            }
+            self.made.conditional_format(first, column, last, column, condition)
+
     def set_heights(self) -> None:
         """Rows of several lines, since not every program measures them when it opens a file."""
         for row, lines in self._lines.items():
             if lines > 1:
-                self.made.set_row(row, LINE * lines + 3)
+                self.made.set_row(row, min(LINE * lines + 3, HIGHEST))
 
     def heads(self, row: int, heads: Sequence[str], *, right: Collection[str] = ()) -> None:
         """A row of column heads; those of numbers stand to the right."""
@@ -236,6 +251,11 @@ def choice(area: str) -> dict[str, Any]:
 def cached(value: Any) -> Any:
     """A value as a file keeps it beside a formula."""
     return value if isinstance(value, (str, int)) else float(value)
+
+
+def column_of(table: str, name: str) -> str:
+    """A column of a table; Excel wants names with signs in them, such as ``awq-g128``, in brackets of their own."""
+    return f"{table}[{name}]" if name.isidentifier() else f"{table}[[{name}]]"
 
 
 @contextmanager

@@ -34,6 +34,11 @@ class Slots:
     products: dict[str, tuple[str, str, str | None]] = field(default_factory=dict)
     cache: dict[str, str] = field(default_factory=dict)
 
+    def rule(self, label: str) -> Causal:
+        """A rule whose numbers are words of a row."""
+        kind = self.rules[label]
+        return kind(**{f.name: word(f"{label}_{f.name}") for f in fields(kind)})
+
 
 @dataclass(frozen=True)
 class ProductRow:
@@ -61,11 +66,16 @@ class CacheRow:
 
 @dataclass(frozen=True)
 class Condensed:
-    """A subject's products and cache entries by slots, and the words of its rules."""
+    """A subject's products and cache entries by slots, its rules by label, and the words of these."""
 
     products: tuple[ProductRow, ...]
     cache: tuple[CacheRow, ...]
     widths: dict[str, Value]
+    labels: dict[tuple[Any, ...], str]
+
+    def label(self, rule: Causal) -> str:
+        """The label of one of its rules."""
+        return self.labels[_key(rule)]
 
 
 def condense(one: Subject, slots: Slots) -> Condensed:
@@ -74,8 +84,7 @@ def condense(one: Subject, slots: Slots) -> Condensed:
     widths: dict[str, Value] = {}
 
     def label(rule: Causal) -> str:
-        numbers = {f.name: getattr(rule, f.name) for f in fields(rule)}
-        key = (type(rule), *(excel(value, str) for value in numbers.values()))
+        numbers, key = _numbers(rule), _key(rule)
         if key not in labels:
             kind = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(rule).__name__).lower()
             before = sum(known[0] is type(rule) for known in labels)
@@ -97,7 +106,15 @@ def condense(one: Subject, slots: Slots) -> Condensed:
             rule = label(entry.rule)
             slots.cache[f"cache_{rule}"] = rule
             cache.append(CacheRow(f"{part.path}.{entry.id}", rule, f"cache_{rule}", part.count, entry))
-    return Condensed(tuple(products), tuple(cache), widths)
+    return Condensed(tuple(products), tuple(cache), widths, labels)
+
+
+def _numbers(rule: Causal) -> dict[str, Value]:
+    return {f.name: getattr(rule, f.name) for f in fields(rule)}
+
+
+def _key(rule: Causal) -> tuple[Any, ...]:
+    return (type(rule), *(excel(value, str) for value in _numbers(rule).values()))
 
 
 def rule_words(slots: Slots) -> tuple[str, ...]:
@@ -120,17 +137,13 @@ class _Decoder:
         return word("weight_bytes")
 
     def parts(self) -> tuple[Part, ...]:
-        slots = self.slots
+        slots, rule = self.slots, self.slots.rule
         all_tensors = Tensor("all", (), "other", "other", word("parameters"), word("active_parameters"))
-        rule = {
-            label: kind(**{f.name: word(f"{label}_{f.name}") for f in fields(kind)})
-            for label, kind in slots.rules.items()
-        }
         products = (
-            Product(slot, word(slot), cast(Any, domain), "other", rule=rule[of] if of else Causal(), form=form)
+            Product(slot, word(slot), cast(Any, domain), "other", rule=rule(of) if of else Causal(), form=form)
             for slot, (domain, of, form) in slots.products.items()
         )
-        cache = (CacheEntry(slot, 1, word(slot), rule[of]) for slot, of in slots.cache.items())
+        cache = (CacheEntry(slot, 1, word(slot), rule(of)) for slot, of in slots.cache.items())
         return (Part("", 1, Bill((all_tensors,), tuple(products), tuple(cache))),)
 
 

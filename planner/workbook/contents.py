@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from planner.arithmetic import word
 from planner.contract import Architecture
 from planner.errors import UsageError
+from planner.parallel import ranks
 from planner.plan import Plan, as_plan
 from planner.sources import load
 from planner.storage import cache_format, weight_format
@@ -18,6 +19,7 @@ from planner.summary import Load
 from planner.workbook.cases import Case, of_frame
 from planner.workbook.condensed import Condensed, Slots, condense
 from planner.workbook.live_plan import LivePlan, live_plan
+from planner.workbook.ranked import Ranked, RankSlots, check, ranked, unranked
 from planner.workbook.subject import Subject, slug, subject
 
 WEIGHTS = "bf16 fp8 fp8-block128 int8 awq-g128 gptq-g128 nf4 mxfp4 nvfp4 q8_0 q6_k q5_k_m q4_k_m".split()
@@ -59,6 +61,15 @@ class Contents:
         own = [s.architecture.kv for s in self.subjects] + [case.kv for case in self.cases]
         return list(dict.fromkeys(cache_format(name).name for name in [self.plan.kv, *own, *KV]))
 
+    @cached_property
+    def ranks(self) -> tuple[RankSlots, tuple[Ranked, ...]]:
+        """A rank of each decoder in the plan's layout; none where no formula of a column serves the ranks of all."""
+        slots = RankSlots()
+        if unranked(self.plan):
+            return slots, ()
+        pairs = zip(self.subjects, self.condensed, strict=True)
+        return slots, tuple(ranked(self.plan, one, condensed, slots, self.weights, self.kv) for one, condensed in pairs)
+
 
 def contents(what: Any) -> Contents:
     """What is to be shown of a plan or a model, with other models beside it, or of a frame of cases."""
@@ -88,6 +99,17 @@ def _default_loads(plan: Plan, model: Architecture) -> list[dict[str, int]]:
     return [{"context": length, "batch": plan.sequences} for length in lengths]
 
 
+def _attempt(plan: Plan, model: Architecture) -> Callable[[Architecture], None] | None:
+    """What besides its bill is recorded of a decoder that stands beside the plan's: its rank, where it has one."""
+    if unranked(plan):
+        return None
+    try:
+        ranks(model, plan.layout)
+    except UsageError:
+        return None
+    return partial(check, plan, model)
+
+
 def _check_names(models: Sequence[Architecture]) -> None:
     names = Counter(model.name.casefold() for model in models)  # a spreadsheet does not tell capitals apart
     for model in models:
@@ -103,7 +125,7 @@ def _contents(plan: Plan, models: Sequence[Architecture], cases: Sequence[Case],
     for model in models:
         before = sum(slug(other.name) == slug(model.name) for other in models[: len(subjects)])
         prefix = f"{slug(model.name)}_{before + 1}" if before else None
-        subjects.append(live.subject if model is plan.model else subject(model, prefix=prefix))
+        subjects.append(live.subject if model is plan.model else subject(model, _attempt(plan, model), prefix))
     slots = Slots()
     condensed = tuple(condense(one, slots) for one in subjects)
     spelled = (replace(case, weights=weight_format(case.weights).name, kv=cache_format(case.kv).name) for case in cases)

@@ -24,6 +24,7 @@ SHOWN = {
     "memory_bytes": "B",
     "bandwidth_bytes_per_s": "B/s",
     "link_bytes_per_s": "B/s",
+    "peer_bytes_per_s": "B/s",
     "host_bytes_per_s": "B/s",
     "network_bytes_per_s": "B/s",
     "domain_size": "",
@@ -32,12 +33,12 @@ SHOWN = {
 }
 PRICES = "accelerator source basis date provider region usd_per_hour term confidence".split()
 LEFT = ("name", "title", "vendor", "price", "confidence")
-WIDTHS = (24, 58, 12, 13, 18, 18, 14, 34, 18, 22, 20, 20, 20, 10, 9, 10)
+WIDTHS = (24, 58, 12, 13, 18, 18, 14, 34, 18, 22, 20, 20, 20, 20, 10, 9, 10)
 
 
 def write(book: Book, made: Contents) -> None:
     """Write the sheet."""
-    bases = made.live.bases
+    bases = _bases(made)
     sheet = book.sheet("Hardware", (*WIDTHS, *(24 for _ in bases)), paper=A3)
     sheet.text(0, 0, "Hardware", "title")
     sheet.text(
@@ -46,10 +47,7 @@ def write(book: Book, made: Contents) -> None:
         "Memory is what the driver hands out; peaks are dense; links count one way. Blank: not published.",
         "subtitle",
     )
-    devices = [catalogue.accelerator(name) for name in catalogue.names()]
-    own = made.plan.accelerator
-    if own is not None and own.name not in catalogue.names():
-        devices.append(own)
+    devices = devices_of(made.plan)
     heads = [*SHOWN, *bases]
     for column, head in enumerate(heads):
         sheet.text(3, column, SHOWN.get(head, "FLOP/s"), "unit_right")
@@ -76,6 +74,18 @@ def write(book: Book, made: Contents) -> None:
     sheet.made.print_area(0, 0, row, len(WIDTHS) - 1)
 
 
+def devices_of(plan: Plan) -> list[Accelerator]:
+    """The catalogue, with the plan's own accelerator in its place or at the end."""
+    listed = {name: catalogue.accelerator(name) for name in catalogue.names()}
+    return list((listed if plan.accelerator is None else listed | {plan.accelerator.name: plan.accelerator}).values())
+
+
+def _bases(made: Contents) -> dict[str, str]:
+    """Word of a peak -> the format by which a device chooses it."""
+    slots, _ = made.ranks
+    return {**made.live.bases, **slots.peaks}
+
+
 def _device(sheet: Sheet, made: Contents, row: int, device: Accelerator, heads: list[str]) -> None:
     usd, note = _price(made.plan, device)
     figures: dict[str, Any] = {
@@ -85,8 +95,8 @@ def _device(sheet: Sheet, made: Contents, row: int, device: Accelerator, heads: 
         "confidence": device.facts["memory_bytes"].confidence if "memory_bytes" in device.facts else "",
         "price": note,
     }
-    for word, basis in made.live.bases.items():
-        figures[word] = _peak(device, basis)
+    for word, basis in _bases(made).items():
+        figures[word] = peak_of(device, basis)
     for column, head in enumerate(heads):
         if head == "memory_gib":
             cell = f"I{row + 1}"
@@ -97,6 +107,11 @@ def _device(sheet: Sheet, made: Contents, row: int, device: Accelerator, heads: 
             sheet.text(row, column, value, "unit" if head in ("price", "confidence") else "text")
         else:
             sheet.number(row, column, value, SHOWN.get(head, "FLOP/s"))
+
+
+def listed_usd(plan: Plan, device: Accelerator) -> float | None:
+    """The listed price of an hour that the plan would take on a device."""
+    return _price(plan, device)[0]
 
 
 def _price(plan: Plan, device: Accelerator) -> tuple[float | None, str]:
@@ -111,7 +126,8 @@ def _price(plan: Plan, device: Accelerator) -> tuple[float | None, str]:
     return float(hour.usd), hour.source
 
 
-def _peak(device: Accelerator, basis: str) -> float | None:
+def peak_of(device: Accelerator, basis: str) -> float | None:
+    """The peak at which a device multiplies tensors stored in a format, or None where it publishes none."""
     try:
         return device.peak(device.compute_format(basis))
     except PlannerError:

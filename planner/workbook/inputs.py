@@ -6,23 +6,27 @@ weights in every format, and one for its cache in every cache format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from xlsxwriter.utility import xl_range_abs
+from xlsxwriter.utility import xl_range_abs, xl_rowcol_to_cell
 
-from planner.arithmetic import evaluate
+from planner.arithmetic import Value, evaluate
 from planner.notation import excel
 from planner.quantities import QUANTITIES
 from planner.workbook import coefficients
-from planner.workbook.book import ANY, SHARE, Book, Sheet, choice, whole
+from planner.workbook.book import ANY, SHARE, Book, Sheet, choice, column_of, whole
 from planner.workbook.condensed import rule_words
 from planner.workbook.contents import Contents
 from planner.workbook.live_plan import DEVICE, HOUR, LOADS
+from planner.workbook.ranked import OF_MODEL, OF_WEIGHTS
+from planner.workbook.steps import Steps
 
 WIDTHS = (34, 18, 10, 66, 62, 3, 3)
 RIGHT = len(WIDTHS)
 LIST = RIGHT - 1
+STEPS, STEP_COLUMN = 4, 200
+"""The first row and the column of intermediate results, to the right of all tables."""
 
 
 def write(book: Book, made: Contents) -> None:
@@ -121,6 +125,7 @@ def _device(sheet: Sheet, made: Contents, row: int) -> int:
 
 
 def _contracts(sheet: Sheet, made: Contents, row: int) -> int:
+    sheet.made.set_h_pagebreaks([row])
     for one in made.subjects:
         sheet.section(row, f"Contract of {one.name}", 5)
         sheet.heads(row + 1, ("field", "value", "unit", "meaning", "name of the cell"), right=("value",))
@@ -153,18 +158,23 @@ def _meaning(path: str) -> str:
 
 def _coefficients(sheet: Sheet, made: Contents) -> None:
     widths, products = rule_words(made.slots), tuple(made.slots.products)
+    steps = Steps("rank_step")
     of_models = ("no", "model", "learned_positions", "parameters", "active_parameters", *widths, *products)
-    tables: list[tuple[str, tuple[str, ...], Callable[[Contents, Sheet], Iterator[list[Any]]]]] = [
-        ("Models", of_models, _models),
+    slots, ranks = made.ranks
+    of_ranks = ("layout", *OF_MODEL) if ranks else ()
+    tables: list[tuple[str, tuple[str, ...], Callable[[Contents, Sheet, Steps], Iterator[list[Any]]]]] = [
+        ("Models", (*of_models, *of_ranks), _models),
         ("WeightBytes", ("no", "model", *made.weights), _weights),
-        ("CacheBytes", ("key", "no", *made.slots.cache), _caches),
+        ("CacheBytes", ("key", "no", *made.slots.cache, *slots.kept, *slots.reads), _caches),
     ]
+    if ranks:
+        tables.append(("RankWeights", ("key", "no", *OF_WEIGHTS, *slots.flops), _rank_weights))
     row = 3
     for name, heads, rows in tables:
         sheet.section(row, _TITLES[name], len(heads), RIGHT)
         first = row + 1
         row = first + 1
-        for cells in rows(made, sheet):
+        for cells in rows(made, sheet, steps):
             for column, cell in enumerate(cells, RIGHT):
                 if isinstance(cell, tuple):
                     sheet.formula(row, column, *cell)
@@ -173,19 +183,23 @@ def _coefficients(sheet: Sheet, made: Contents) -> None:
                 else:
                     sheet.number(row, column, cell)
             row += 1
-        sheet.table(first, RIGHT, name, heads, row - first - 1, left=("model", "key"))
+        sheet.table(first, RIGHT, name, heads, row - first - 1, left=("model", "key", "layout"))
         sheet.made.set_column(RIGHT, RIGHT + len(heads) - 1, 26, sheet.book.style("text"))
         row += 1
+    if steps.trees:
+        sheet.section(3, "Intermediate results of long coefficients", 2, STEP_COLUMN - 1)
+        sheet.made.set_column(STEP_COLUMN - 1, STEP_COLUMN, 22)
 
 
 _TITLES = {
     "Models": "Coefficients: parameters, widths of rules, multiply-adds for each unit of a domain",
     "WeightBytes": "Bytes of the weights in each format",
     "CacheBytes": "Cache bytes of a position by the rule that keeps it, in each cache format",
+    "RankWeights": "A rank of the plan's layout: bytes stored and read, FLOPs for each unit, in each weight format",
 }
 
 
-def _models(made: Contents, sheet: Sheet) -> Iterator[list[Any]]:
+def _models(made: Contents, sheet: Sheet, steps: Steps) -> Iterator[list[Any]]:
     for number, (one, condensed) in enumerate(zip(made.subjects, made.condensed, strict=True), 1):
         cells: list[Any] = [number, one.name, one.architecture.embedding.learned_positions or 0]
         for column, tree in coefficients.sizes(one).items():
@@ -195,25 +209,53 @@ def _models(made: Contents, sheet: Sheet) -> Iterator[list[Any]]:
         for slot, tree in coefficients.multiply_adds(condensed, made.slots).items():
             text = f'SUMIFS(Products[multiply_adds],Products[no],{number},Products[slot],"{slot}")'
             cells.append((text, evaluate(tree, one.values)))
+        for mine in made.ranks[1][number - 1 : number]:
+            cells += [mine.reason, *_of_rank(sheet, steps, mine.of_model, OF_MODEL)]
         yield cells
 
 
-def _weights(made: Contents, sheet: Sheet) -> Iterator[list[Any]]:
+def _of_rank(sheet: Sheet, steps: Steps, trees: Mapping[str, Value], heads: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Coefficients of a rank; a long formula is shared out over steps, which stand in rows of their own."""
+    book = sheet.book
+    for head in heads:
+        known = len(steps.trees)
+        tree = steps.split(trees.get(head, 0))
+        for row, (name, step) in enumerate(list(steps.trees.items())[known:], STEPS + known):
+            book.names[name] = xl_rowcol_to_cell(row, STEP_COLUMN, True, True)
+            book.values[name] = sheet.live(row, STEP_COLUMN, step)
+            sheet.text(row, STEP_COLUMN - 1, name, "unit")
+        yield excel(tree, book.cell_of), evaluate(tree, book.values)
+
+
+def _rank_weights(made: Contents, sheet: Sheet, steps: Steps) -> Iterator[list[Any]]:
+    slots, ranks = made.ranks
+    for number, mine in enumerate(ranks, 1):
+        for weights in made.weights:
+            trees = mine.of_weights.get(weights, {})
+            yield [f"{number}|{weights}", number, *_of_rank(sheet, steps, trees, (*OF_WEIGHTS, *slots.flops))]
+
+
+def _weights(made: Contents, sheet: Sheet, steps: Steps) -> Iterator[list[Any]]:
     for number, one in enumerate(made.subjects, 1):
         cells: list[Any] = [number, one.name]
         for weights in made.weights:
             tree = coefficients.weight_bytes(one, weights)
             stated = one.architecture.stated_parameters is not None
-            text = excel(tree, sheet.book.cell_of) if stated else f"SUMIFS(Tensors[{weights}],Tensors[no],{number})"
+            text = f"SUMIFS({column_of('Tensors', weights)},Tensors[no],{number})"
+            if stated:
+                text = excel(tree, sheet.book.cell_of)
             cells.append((text, evaluate(tree, one.values)))
         yield cells
 
 
-def _caches(made: Contents, sheet: Sheet) -> Iterator[list[Any]]:
+def _caches(made: Contents, sheet: Sheet, steps: Steps) -> Iterator[list[Any]]:
+    slots, ranks = made.ranks
     for number, (one, condensed) in enumerate(zip(made.subjects, made.condensed, strict=True), 1):
         for kv in made.kv:
             cells: list[Any] = [f"{number}|{kv}", number]
             for slot, tree in coefficients.cache(one, condensed, made.slots, kv).items():
-                text = f'SUMIFS(Cache[{kv}],Cache[no],{number},Cache[slot],"{slot}")'
+                text = f'SUMIFS({column_of("Cache", kv)},Cache[no],{number},Cache[slot],"{slot}")'
                 cells.append((text, evaluate(tree, one.values)))
+            for mine in ranks[number - 1 : number]:
+                cells += _of_rank(sheet, steps, mine.of_cache.get(kv, {}), (*slots.kept, *slots.reads))
             yield cells

@@ -24,14 +24,15 @@ from planner.plan_parts import Prices
 from planner.summary import Load, summary
 from planner.textbook.cost import owned_usd_per_hour
 from planner.timing import reach
-from planner.traffic import compute_bases
-from planner.workbook.subject import Subject, slug, subject, words_of
+from planner.traffic import compute_bases, over_host
+from planner.workbook.subject import Subject, numbers_of, slug, subject, words_of
 
 HOUR = "usd_per_accelerator_hour"
 DEVICE = {
     "memory_bytes": ("B", "memory that the driver hands out"),
     "bandwidth_bytes_per_s": ("B/s", "bandwidth of the memory"),
     "link_bytes_per_s": ("B/s", "bandwidth of the scale-up link, one way"),
+    "peer_bytes_per_s": ("B/s", "bandwidth to one other device of the link's domain, one way"),
     "host_bytes_per_s": ("B/s", "bandwidth of PCIe, one way"),
     "network_bytes_per_s": ("B/s", "bandwidth of the network, one way"),
     "power_w": ("W", "rated power"),
@@ -69,9 +70,11 @@ class Device:
     memory_bytes: Value
     bandwidth_bytes_per_s: Value
     link_bytes_per_s: Value
+    peer_bytes_per_s: Value
     host_bytes_per_s: Value
     network_bytes_per_s: Value
     power_w: Value
+    unified_memory: bool
     routes: Mapping[int, str]
     computes: Mapping[str, str]
     peak_flops: Mapping[str, Value]
@@ -130,6 +133,7 @@ class LivePlan:
 
         def alike(other: Accelerator) -> bool:
             same = all(other.route(n) == device.route(n) for n in reaches)
+            same &= over_host(replace(self.plan, accelerator=other)) == over_host(self.plan)
             try:
                 same &= all(other.compute_format(b) == device.compute_format(b) for b in self.bases.values())
                 return same and all(value is not None for value in _figures(other, self.bases, self.device).values())
@@ -159,7 +163,7 @@ def live_plan(plan: Plan) -> LivePlan:
     exact = _answers(plan, priced=hour is not None)
 
     def attempt(model: Architecture) -> None:
-        names = {name: value for name, value in _numbers_of(model, plan.model)}
+        names = numbers_of(model, plan.model)
         values = {**known, **numbers, **names}
         pairs = zip(record(model).ladder, exact.ladder, strict=True)
         for (_, live, _), (_, stated, _) in pairs:
@@ -211,7 +215,8 @@ def _answers(plan: Plan, *, priced: bool) -> Answers:
         floor, estimate = timings(plan)
     except InputError as error:
         return Answers(figures, ladder, reason=str(error))
-    return Answers(figures, ladder, floor, estimate, cost.figures(plan, estimate) if priced else None)
+    priced_at = cost.figures(plan, estimate, cost.hour_price_of(plan).usd) if priced else None
+    return Answers(figures, ladder, floor, estimate, priced_at)
 
 
 def _in_words(plan: Plan, model: Architecture, bases: Mapping[str, str], inputs: Iterable[Input]) -> Plan:
@@ -226,7 +231,12 @@ def _in_words(plan: Plan, model: Architecture, bases: Mapping[str, str], inputs:
         computes = {basis: own.compute_format(basis) for basis in bases.values()}
         peaks = {computes[basis]: word(name) for name, basis in bases.items()}
         device = Device(
-            own.name, routes={n: own.route(n) for n in _reaches(plan)}, computes=computes, peak_flops=peaks, **rates
+            own.name,
+            unified_memory=own.unified_memory,
+            routes={n: own.route(n) for n in _reaches(plan)},
+            computes=computes,
+            peak_flops=peaks,
+            **rates,
         )
     assumed = {name: word(name) for name in assumptions() if name in names and name not in LOADS}
     return replace(
@@ -259,17 +269,6 @@ def _inputs(plan: Plan) -> Iterator[Input]:
 
 def _basis(plan: Plan, name: str, stated: Any) -> str:
     return "given" if stated is not None else f"assumed: {assumptions()[name].source}"
-
-
-def _numbers_of(live: Architecture, stated: Architecture) -> Iterator[tuple[str, int]]:
-    """Cell name -> number, of every word in a contract."""
-    from planner.arithmetic import Written
-    from planner.editing import flatten
-
-    numbers = dict(flatten(stated))
-    for path, value in flatten(live):
-        if isinstance(value, Written):
-            yield value.args[0], numbers[path]
 
 
 def _reaches(plan: Plan) -> set[int]:

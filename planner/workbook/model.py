@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.arithmetic import Value, evaluate
-from planner.workbook.book import Book, Sheet
+from planner.workbook.book import Book, Sheet, column_of
 from planner.workbook.coefficients import position_bytes
 from planner.workbook.contents import Contents
 from planner.workbook.subject import TensorRow
@@ -56,7 +56,7 @@ def _subtotals(sheet: Sheet, made: Contents, row: int) -> int:
                 trees = [_amount(entry, column) for entry in rows if role in ("all", entry.stated.role)]
                 value = sum(evaluate(tree, one.values) for tree in trees)
                 which = "" if role == "all" else f",Tensors[role],C{row + 1}"
-                text = f"SUMIFS(Tensors[{column}],Tensors[no],A{row + 1}{which})"
+                text = f"SUMIFS({column_of('Tensors', column)},Tensors[no],A{row + 1}{which})"
                 sheet.formula(row, place, text, value, style=style)
             row += 1
     return row

@@ -98,6 +98,7 @@ class _Results:
         sheet.text(row, 0, "verdict", "strong")
         text, value = self._verdict()
         sheet.formula(row, 1, text, value, style="verdict")
+        sheet.mark_verdicts(row, row, 1)
         sheet.text(row, 4, "of the rank with the least headroom", "note")
         for name, unit, meaning in SUMMARY:
             row += 1
@@ -244,4 +245,5 @@ def _meaning(name: str) -> str:
         "tpot_s": "mean of the decode steps",
         "prefill_s": "how long a prefill keeps the replica from other work",
     }
-    return written.get(name) or (inspect.getdoc(member) or "").partition("\n")[0]
+    sentence = (inspect.getdoc(member) or "").partition("\n")[0].rstrip(".")
+    return written.get(name) or (sentence if sentence[:2].isupper() else sentence[:1].lower() + sentence[1:])

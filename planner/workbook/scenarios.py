@@ -14,17 +14,24 @@ from planner.notation import excel
 from planner.scenarios import TOO_LONG
 from planner.summary import NEVER, NONE, UNITS
 from planner.workbook import coefficients
-from planner.workbook.book import A3, Book, Sheet, choice, whole
+from planner.workbook.book import A3, ANY, Book, Sheet, choice, number_format, whole
 from planner.workbook.cases import Case
 from planner.workbook.condensed import Crossing, column_formulas, crossing, rule_words
 from planner.workbook.contents import Contents
+from planner.workbook.fleet import INPUTS, SHOWN, Fleet, fleet_of
+from planner.workbook.hardware import devices_of
+from planner.workbook.ranked import unranked
 from planner.workbook.steps import Steps
 
 SPARE = 50
 """Blank rows at the end of the table, for programs that do not extend tables."""
 GIB = {"weight_gib": word("weight_bytes") / 2**30, "cache_gib": word("cache_bytes") / 2**30}
+WIDTHS = {"model": 24, "weights": 14, "kv": 12, "accelerator": 18, "batch": 8}
+WIDTHS |= {"reason": 72, "crossover_note": 54, **dict.fromkeys(("prefill_flops", "decode_flops", "request_flops"), 26)}
+PAGE = 330
+"""Characters that are still read where they stand on one printed page side by side."""
 LOOK_UP = ("model_row", "cache_row", "weights_column")
-LEFT = ("model", "weights", "kv", "reason", "crossover_note")
+LEFT = ("model", "weights", "kv", "accelerator", "reason", "verdict", "crossover_note")
 HEAD = 4  # the row of the table's head
 
 
@@ -42,11 +49,13 @@ class Table:
     steps: Steps
     crossing: Crossing
     lines: tuple[str, ...]
+    fleet: Fleet | None
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The columns that a user fills in."""
-        return ("model", "weights", "kv", *self.made.axes)
+        own = tuple(INPUTS) if self.fleet else ()
+        return ("model", "weights", "kv", *own[:1], *self.made.axes, *own[1:])
 
     @property
     def coefficients(self) -> dict[str, str]:
@@ -60,14 +69,15 @@ class Table:
         names = list(self.figures)
         names.insert(names.index("cache_bytes") + 1, "crossover_note")
         names.insert(names.index("cache_bytes") + 1, "crossover_tokens")
-        return ("reason", *GIB, *names)
+        return (*(SHOWN if self.fleet else ()), *GIB, *names, "reason")
 
     @property
     def heads(self) -> tuple[str, ...]:
         """All columns; those behind the answers are hidden."""
         copied = tuple(name for name in self.coefficients if name not in self.figures)
-        behind = ("ok", *LOOK_UP, "learned_positions", *copied, *self.steps.trees)
-        return (*self.inputs, *self.shown, *behind, *self.lines, "cache_rate", "cache_limit", "weights_of_a_sequence")
+        behind = ("load_reason", "ok", *LOOK_UP, "learned_positions", *copied, *self.steps.trees, *self.lines)
+        fleet = self.fleet.hidden if self.fleet else ()
+        return (*self.inputs, *self.shown, *behind, "cache_rate", "cache_limit", "weights_of_a_sequence", *fleet)
 
 
 def table_of(made: Contents) -> Table:
@@ -78,7 +88,7 @@ def table_of(made: Contents) -> Table:
     figures = {name: tree if name in given else steps.split(tree) for name, tree in whole_ones.items()}
     found = crossing(made.slots, made.load)
     lines = tuple(f"line_{i}" for i in range(1, len(found.lines) + 1))
-    return Table(made, figures, steps, found, lines)
+    return Table(made, figures, steps, found, lines, fleet_of(made))
 
 
 def write(book: Book, made: Contents) -> None:
@@ -95,9 +105,14 @@ def write(book: Book, made: Contents) -> None:
         "subtitle",
     )
     sheet.text(2, 0, "protected, because a program extends only the tables of sheets that are not.", "subtitle")
+    why = unranked(made.plan)
+    about = f"Fit, floor and price are left out: {why}." if why else _about(made)
+    sheet.text(1, len(table.inputs), about, "subtitle")
     for column, head in enumerate((*table.inputs, *table.shown)):
-        unit = "GiB" if head in GIB else UNITS.get(head, "")
+        unit = _unit(head)
         sheet.text(HEAD - 1, column, "" if unit == "1" else unit, "unit_right")
+        if head in SHOWN:
+            sheet.made.write_comment(HEAD, column, SHOWN[head][1], {"x_scale": 1.5, "y_scale": 0.6})
     rows = len(made.cases) + SPARE
     formulas = dict(_formulas(table))
     sheet.table(HEAD, 0, "Scenarios", table.heads, rows, LEFT, autofilter=True, formulas=formulas)
@@ -105,12 +120,29 @@ def write(book: Book, made: Contents) -> None:
         _row(sheet, table, row, case, formulas)
     last = HEAD + rows
     lists = {"model": [one.name for one in made.subjects], "weights": made.weights, "kv": made.kv}
+    lists["accelerator"] = [device.name for device in devices_of(made.plan)]
     for column, head in enumerate(table.inputs):
-        rule = whole() if head not in lists else choice(_list(sheet, len(table.heads) + 1 + column, lists[head]))
+        rule = ANY if head == "usd_per_hour" else whole()
+        if head in lists:
+            rule = choice(_list(sheet, len(table.heads) + 1 + column, lists[head]))
         sheet.made.data_validation(HEAD + 1, column, last, column, rule)
+    if table.fleet:
+        sheet.mark_verdicts(HEAD + 1, last, table.heads.index("verdict"))
     sheet.made.freeze_panes(HEAD + 1, 1)
     sheet.made.repeat_rows(HEAD - 1, HEAD)
+    sheet.made.repeat_columns(0)
+    sheet.made.fit_to_pages(math.ceil(sum(map(_width, (*table.inputs, *table.shown))) / PAGE), 0)
     sheet.made.print_area(0, 0, HEAD + len(made.cases), first_hidden - 1)
+
+
+def _about(made: Contents) -> str:
+    layout = made.plan.layout
+    return f"Fit, floor and price of replicas with tp = {layout.tp}, with {made.plan.engine} and as Inputs assumes."
+
+
+def _unit(head: str) -> str:
+    of_fleet = INPUTS | {name: unit for name, (unit, _) in SHOWN.items()}
+    return "GiB" if head in GIB else of_fleet.get(head, UNITS.get(head, ""))
 
 
 def _list(sheet: Sheet, column: int, texts: list[str]) -> str:
@@ -121,9 +153,8 @@ def _list(sheet: Sheet, column: int, texts: list[str]) -> str:
 
 
 def _width(head: str) -> float:
-    return {"model": 24, "weights": 12, "kv": 10, "reason": 22, "crossover_note": 30, "batch": 8}.get(
-        head, 12 if head in ("context", "isl", "osl") or head in GIB else max(18, len(head) + 2)
-    )
+    narrow = head in ("context", "isl", "osl", "count", "usd_per_hour", *GIB)
+    return WIDTHS.get(head, 13 if narrow else max(16, len(head) + 3))
 
 
 def _row(sheet: Sheet, table: Table, row: int, case: Case | None, formulas: Mapping[str, str]) -> None:
@@ -132,12 +163,12 @@ def _row(sheet: Sheet, table: Table, row: int, case: Case | None, formulas: Mapp
         if head in table.inputs:
             if case is None:
                 style = "choice" if head in LEFT else "input"
-                sheet.made.write_blank(row, column, None, sheet.book.style(style, "#,##0"))
+                sheet.made.write_blank(row, column, None, sheet.book.style(style, number_format(_unit(head))))
             else:
-                sheet.input(row, column, values[head])
+                sheet.input(row, column, values[head] or None, _unit(head))
         else:
-            unit = "GiB" if head in GIB else UNITS.get(head, "1")
-            style = "wrap" if head in ("reason", "crossover_note") else "figure"
+            unit = _unit(head)
+            style = "verdict_text" if head == "verdict" else "unit" if head in LEFT else "figure"
             sheet.formula(row, column, formulas[head].removeprefix("="), values[head], unit, style)
 
 
@@ -153,8 +184,10 @@ def _formulas(table: Table) -> Iterator[tuple[str, str]]:
     formats = f"WeightBytes[[#Headers],[{table.made.weights[0]}]:[{table.made.weights[-1]}]]"
     yield "weights_column", f"=IFERROR(MATCH({at('weights')},{formats},0),0)"
     yield "learned_positions", f"=IF({at('model_row')}=0,0,INDEX(Models[learned_positions],{at('model_row')}))"
-    yield "reason", f"={_reason(table)}"
-    yield "ok", f'=IF(AND({at("reason")}="",{at("model_row")}>0),1,0)'
+    yield "load_reason", f"={_reason(table)}"
+    yield "ok", f'=IF(AND({at("load_reason")}="",{at("model_row")}>0),1,0)'
+    other = at("rank_reason") if table.fleet else '""'
+    yield "reason", f'=IF({at("load_reason")}<>"",{at("load_reason")},{other})'
 
     def when_ok(text: str, other: str = '""') -> str:
         return f"=IF({at('ok')}=1,{text},{other})"
@@ -175,6 +208,8 @@ def _formulas(table: Table) -> Iterator[tuple[str, str]]:
     yield "weights_of_a_sequence", when_ok(excel(table.crossing.target, at))
     greatest = f"MAX({','.join(map(at, table.lines))})" if table.lines else "0"
     bounded = f"AND({at('cache_rate')}=0,{at('cache_limit')}<{at('weights_of_a_sequence')})"
+    if table.fleet:
+        yield from table.fleet.formulas(at, table.heads)
     yield "crossover_note", when_ok(f'IF({bounded},"{NEVER}",IF({greatest}<=0,"{NONE}",""))')
     yield "crossover_tokens", when_ok(f'IF({at("crossover_note")}="",{greatest},"")')
 
@@ -204,6 +239,11 @@ def _reason(table: Table) -> str:
 
 def row_values(table: Table, case: Case | None) -> dict[str, Any]:
     """Every value of a row, as the formulas give it."""
+    values = _values(table, case)
+    return values | (table.fleet.values(case, values) if table.fleet else {})
+
+
+def _values(table: Table, case: Case | None) -> dict[str, Any]:
     if case is None:
         zero = {name: 0 for name in (*LOOK_UP, "ok", "learned_positions")}
         copied = {name: 0 for name in table.coefficients if name not in table.figures}
@@ -223,7 +263,7 @@ def row_values(table: Table, case: Case | None) -> dict[str, Any]:
     if learned and length > learned:
         blank = {name: 0 for name in ("ok", *(n for n in table.coefficients if n not in table.figures))}
         reason = TOO_LONG.format(value=length, learned=learned)
-        return {**dict.fromkeys(table.heads, ""), **values, **blank, "reason": reason}
+        return {**dict.fromkeys(table.heads, ""), **values, **blank, "load_reason": reason, "reason": reason}
     trees = {
         **coefficients.sizes(one),
         "weight_bytes": coefficients.weight_bytes(one, case.weights),
@@ -250,6 +290,7 @@ def row_values(table: Table, case: Case | None) -> dict[str, Any]:
         "weights_of_a_sequence": target,
         "crossover_note": note,
         "crossover_tokens": "" if note else greatest,
+        "load_reason": "",
         "reason": "",
         "ok": 1,
     }

@@ -17,16 +17,22 @@ SHEETS = {
     "Model": "every tensor, product and cache entry, with subtotals",
     "Hardware": "accelerators and dated prices, each with its source",
     "Results": "memory, FLOPs, time, cost and verdict of the plan",
-    "Scenarios": "a table of scenarios; blank rows at the end are ready",
+    "Scenarios": "a table of scenarios, each on its own accelerators; blank rows at the end are ready",
     "Crossovers": "where one cost overtakes another, and cache against weights over context",
     "Formulas": "the named formulas, with source",
 }
 USE = (
-    "Change yellow cells; every figure follows, without any macro. Other cells are locked, without a password.",
+    "Every figure follows from the yellow cells, without any macro. Other cells are locked, without a password.",
     "Figures are in base units (bytes, seconds, FLOP, USD); GiB stands beside where it helps.",
     "All formulas are printed from the ones that the program itself computes with.",
     "A program that does not compute shows the figures as they were when the file was written.",
 )
+LEGEND = (
+    ("input", 1234, "a cell to change"),
+    ("figure", 1234, "computed by a live formula, or taken from a source"),
+    ("unit_right", "GiB", "units, meanings and sources"),
+)
+"""Style of a cell, an example, and what it says."""
 
 
 def write(book: Book, made: Contents) -> None:
@@ -37,14 +43,17 @@ def write(book: Book, made: Contents) -> None:
     facts = {
         "planner": __version__,
         "written": datetime.date.today().isoformat(),
-        "schema_version": str(SCHEMA),
+        "schema_version": SCHEMA,
         "plan": f"{plan.model.name} on {plan.layout.accelerators} x "
         f"{'no accelerator' if plan.accelerator is None else plan.accelerator.name}",
     }
     row = 2
     for name, value in facts.items():
         sheet.text(row, 0, name, "subtitle")
-        sheet.text(row, 1, value)
+        if isinstance(value, str):
+            sheet.text(row, 1, value)
+        else:
+            sheet.number(row, 1, value, style="number")
         row += 1
     book.define(SCHEMA_NAME, "Start", 4, 1, SCHEMA)
     row += 1
@@ -52,6 +61,14 @@ def write(book: Book, made: Contents) -> None:
     for line in USE:
         row += 1
         sheet.text(row, 0, line)
+    row += 1
+    for style, example, meaning in LEGEND:
+        row += 1
+        if isinstance(example, str):
+            sheet.text(row, 0, example, style)
+        else:
+            sheet.number(row, 0, example, style=style)
+        sheet.text(row, 1, meaning)
     row += 2
     sheet.section(row, "Sheets", 4)
     for name, text in SHEETS.items():

@@ -127,6 +127,12 @@ def words_of(item: Any) -> Iterator[str]:
             yield from words_of(getattr(item, field.name))
 
 
+def numbers_of(live: Architecture, stated: Architecture) -> dict[str, int]:
+    """Cell name -> number, of every word in a contract."""
+    numbers = dict(flatten(stated))
+    return {value.args[0]: numbers[path] for path, value in flatten(live) if isinstance(value, Written)}
+
+
 def slug(text: str) -> str:
     """A text as part of the name of a cell.
 

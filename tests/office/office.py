@@ -61,7 +61,7 @@ def _rows(table: ElementTree.Element) -> Iterator[list[object]]:
         cells: list[object] = []
         for cell in row:
             kind = cell.get(f"{CALC}value-type") or cell.get(f"{OFFICE}value-type")
-            text = "\n".join("".join(line.itertext()) for line in cell.iter(f"{TEXT}p"))
+            text = "\n".join("".join(line.itertext()) for line in cell.findall(f"{TEXT}p"))
             value = {None: None, "float": cell.get(f"{OFFICE}value")}.get(kind, text)
             number = None if value is None else float(value) if kind == "float" else value
             cells += [number] * min(int(cell.get(f"{TABLE}number-columns-repeated", "1")), 300)

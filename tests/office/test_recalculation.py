@@ -11,6 +11,7 @@ from planner import cost, speed
 from planner.memory import fit
 from planner.plan import make_plan
 from planner.summary import Load, crossover, summary
+from planner.textbook.cost import usd_per_mtok
 from planner.workbook import read_workbook, write_workbook
 from planner.workbook.subject import subject
 from tests.office.office import Office, change, errors, values
@@ -155,6 +156,62 @@ def test_results_follow_their_inputs(office: Office, tmp_path: Path) -> None:
         for figure, value in money.figures.items():
             if value is not None:
                 assert same(found[figure][-1][1], value), (name, figure)
+
+
+FLEET = "llama-3.1-8b mla deepseek-v3.2 gemma-3n-e2b gpt-oss-20b mixtral-8x7b jamba-v0.1 llama-4-scout".split()
+DEVICES = ("h100-sxm", "b200", "mi300x", "a100-80gb-sxm", "rtx-4090")
+FLEET_FORMATS = (("fp8", "fp8"), ("bf16", "bf16"), ("nvfp4", "q8_0"), ("awq-g128", "fp8-token-head"))
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_scenarios_answer_for_their_own_accelerators(office: Office, tmp_path: Path, tp: int) -> None:
+    plan = make_plan(FLEET[0], accelerator="h100-sxm", tp=tp, context=4096, sequences=3)
+    write_workbook([plan, *FLEET[1:]], tmp_path / "fleet.xlsx")
+    said = {"memory_fraction": 0.83, "prefill_tokens": 2048, "reserve_bytes": 5 * 10**8, "logits_elem_bytes": 2}
+    cells: dict[object, object] = dict(said)
+    models = {}
+    for name in FLEET:
+        model = planner.load(name)
+        widest = next(field for field in subject(model).fields if field.path.endswith("d_ff"))
+        cells[widest.name] = widest.value + 256
+        models[name] = planner.edit(model, widest.changes(widest.value + 256))
+    rows = []
+    for number in range(4 * len(FLEET)):  # each decoder four times
+        (weights, kv), device, name = FLEET_FORMATS[number % 4], DEVICES[number % 5], FLEET[number // 4]
+        context, batch = NEW_LOADS[number % 5]
+        rows.append((name, weights, kv, device, context, batch, tp * (1 + number % 3), 1.5 if number % 2 else None))
+        for column, value in zip("ABCDEFGH", rows[-1], strict=True):
+            cells[("Scenarios", f"{column}{number + 6}")] = value
+    for column, value in zip("ABCDEFGH", (*rows[0][:3], "h101", 100, 2, tp, None), strict=True):
+        cells[("Scenarios", f"{column}{len(rows) + 6}")] = value
+    for column, value in zip("ABCDEFGH", (*rows[0][:4], 100, 2, tp + 0.5, None), strict=True):
+        cells[("Scenarios", f"{column}{len(rows) + 7}")] = value
+    change(tmp_path / "fleet.xlsx", tmp_path / "changed.xlsx", cells)
+    (computed,) = office.convert([tmp_path / "changed.xlsx"], tmp_path / "out")
+    sheets = values(computed)
+    assert errors(sheets) == []
+    head, *table = sheets["Scenarios"][4:]
+    found = [dict(zip(head, row, strict=False)) for row in table]
+    wrong = []
+    for row, (name, weights, kv, device, context, batch, count, usd) in zip(found, rows, strict=False):
+        layout = {"tp": tp, "dp": count // tp, "weights": weights, "kv": kv, "accelerator": device, "sequences": batch}
+        answer = fit(models[name], **layout, **said, context=context, osl=1)
+        floor = speed.estimate(models[name], **layout, isl=context, osl=2).floor
+        assert (row["verdict"], row["reason"] or "") == (answer.verdict, ""), name
+        expected = {"headroom_bytes": answer.headroom_bytes, "floor_ttft_s": floor.ttft_s, "floor_tpot_s": floor.tpot_s}
+        try:
+            hour = usd or cost.hour_price_of(make_plan(models[name], **layout)).usd
+            busiest = -(-batch // (count // tp))
+            expected["floor_usd_per_mtok_output"] = usd_per_mtok(hour * tp, floor.tpot_s, busiest)
+        except planner.PlannerError:
+            assert row["usd_per_accelerator_hour"] == row["floor_usd_per_mtok_output"] == "unknown"
+        wrong += [
+            (name, figure, row[figure], value) for figure, value in expected.items() if not same(row[figure], value)
+        ]
+    assert wrong == []
+    assert found[len(rows)]["reason"] == "unknown accelerator"
+    assert str(found[len(rows) + 1]["reason"]).startswith("count is n")
+    assert not found[len(rows) + 1]["verdict"]
 
 
 def test_names_that_look_like_formulas_or_searches_find_their_own_row(office: Office, tmp_path: Path) -> None:

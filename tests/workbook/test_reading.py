@@ -57,6 +57,51 @@ def test_a_model_that_is_no_preset_comes_back_whole(tmp_path):
     assert read_workbook(tmp_path / "plan.xlsx") == make_plan(model, sequences=3)
 
 
+@pytest.mark.parametrize("name", ["ours", "h100-sxm"])
+def test_an_accelerator_of_one_s_own_comes_back_whole(name, tmp_path):
+    """Also one that has the name of another in the catalogue: the sheets compute with its own figures."""
+    own = tmp_path / f"{name}.toml"
+    own.write_text(
+        'base = "h100-sxm"\nmemory_bytes = "94 GiB"\nnotes = ["\\"=1+1\\""]\n[peak_flops]\nfp8 = "1.5 PFLOP/s"\n'
+    )
+    plan = make_plan("llama-3.1-8b", accelerator=str(own), weights="fp8", context=8192)
+    write_workbook(plan, tmp_path / "plan.xlsx")
+    own.unlink()
+    assert read_workbook(tmp_path / "plan.xlsx") == plan
+    book = openpyxl.load_workbook(tmp_path / "plan.xlsx", data_only=True)
+    rows = book["Hardware"].iter_rows(min_row=5)
+    listed = {row[0].value: row[8].value for row in rows if isinstance(row[8].value, int)}
+    assert listed[name] == plan.device.memory_bytes == 94 * 2**30
+    changed(tmp_path / "plan.xlsx", {"accelerator": "h200-sxm"})
+    assert read_workbook(tmp_path / "plan.xlsx") == make_plan(
+        "llama-3.1-8b", accelerator="h200-sxm", weights="fp8", context=8192
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "sentence"),
+    [
+        ("memory_bytes = ", "memory_bytes = 8 #", "memory_bytes = 8 B is not between 100 MB and 10 TB"),
+        ('name = "ours"', 'nmae = "ours"', "accelerator: name is missing"),
+        ("power_w = ", 'power_w = "hot" #', "power_w: 'hot' is not a number"),
+    ],
+)
+def test_a_spoilt_accelerator_is_refused_like_a_file(line, other, sentence, tmp_path):
+    own = tmp_path / "ours.toml"
+    own.write_text(
+        'memory_bytes = "94 GiB"\nbandwidth_bytes_per_s = "4 TB/s"\npower_w = 500\n[peak_flops]\nbf16 = 1e15\n'
+    )
+    write_workbook(make_plan("llama-3.1-8b", accelerator=str(own)), tmp_path / "plan.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "plan.xlsx")
+    (cell,) = (cell for cell in book["Start"]["A"] if str(cell.value).startswith(line))
+    cell.value = str(cell.value).replace(line, other)
+    book.save(tmp_path / "plan.xlsx")
+    with pytest.raises(InputError) as caught:
+        read_workbook(tmp_path / "plan.xlsx")
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'plan.xlsx'}: Start: accelerator: ")
+
+
 def test_changed_cells_win_and_say_that_they_are_given(written):
     cells = {"context": 4000, "sequences": 9, "usd_per_hour": 2.5, "compute_fraction": 0.5, "accelerator": "b200"}
     plan = read_workbook(changed(written, {**cells, "llama_3_1_8b_d_ff": 16_384, "llama_3_1_8b_count": 30}))

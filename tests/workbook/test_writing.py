@@ -87,26 +87,27 @@ def test_lists_of_models_formats_and_accelerators_guard_their_cells(book):
     lists = {
         sheet: [rule for rule in book[sheet].data_validations.dataValidation if rule.type == "list"] for sheet in SHEETS
     }
-    assert len(lists["Scenarios"]) == 3  # model, weights, kv
+    assert len(lists["Scenarios"]) == 4  # model, weights, kv, accelerator
     assert len(lists["Inputs"]) == 1  # accelerator
 
 
 def test_scenarios_are_a_table_with_a_formula_in_every_output_column_and_spare_rows(book):
     sheet = book["Scenarios"]
     table = sheet.tables["Scenarios"]
-    inputs = {"model", "weights", "kv", "context", "batch"}
+    inputs = {"model", "weights", "kv", "accelerator", "context", "batch", "count", "usd_per_hour"}
     for column in table.tableColumns:
         assert (column.calculatedColumnFormula is None) == (column.name in inputs), column.name
     _, last = table.ref.split(":")
     blank = [row for row in range(6, sheet[last].row + 1) if sheet.cell(row, 1).value is None]
     assert len(blank) >= 50
-    assert all(sheet.cell(row, 7).data_type == "f" for row in blank)
+    assert all(sheet.cell(row, len(inputs) + 1).data_type == "f" for row in blank)
 
 
-def test_printing_is_landscape_and_one_page_wide(book):
+def test_printing_is_landscape_and_one_page_wide_or_two(book):
     for name in SHEETS:
         assert book[name].page_setup.orientation == "landscape"
-        assert book[name].page_setup.fitToWidth in (None, 1)  # which is the default
+        wide = (None, 1) if name != "Scenarios" else (2,)  # 1 is the default; two pages repeat the models
+        assert book[name].page_setup.fitToWidth in wide
         assert book[name].page_setup.fitToHeight in (0, None)  # as many pages as it takes, or one
         assert book[name].freeze_panes is not None or name in ("Start", "Crossovers")
 
