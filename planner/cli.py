@@ -10,19 +10,22 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from planner.commands import ablation, app, comparing, contracts, hardware, planning, sheets, tables
-from planner.commands.options import Commands, note
-from planner.errors import PlannerError, UsageError
+from planner.commands import ablation, app, comparing, contracts, hardware, known, planning, sheets, tables
+from planner.commands.options import Commands, note, settle_form
+from planner.errors import PlannerError, UsageError, suggest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    if sys.stdout is None:  # closed by whoever called; the exit status still answers
+        sys.stdout = io.StringIO()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no × still shows the rest
     try:
         args = _parser().parse_args(argv)
+        settle_form(args)
         status = args.command(args) or 0
         sys.stdout.flush()
         return status
@@ -42,6 +45,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, as all others are."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what is not known here, where the command is known whose options there are."""
+        known, left = super().parse_known_args(args, namespace)
+        if left:
+            near = suggest(left[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(left)}{near}")
+        return known, left
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse a bare -- as a value, of which argparse makes an empty list."""
+        if action.option_strings and arg_strings == ["--"]:
+            self.error(f"argument {'/'.join(action.option_strings)}: expected one argument")
+        return super()._get_values(action, arg_strings)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help says what can be asked")
 
@@ -51,12 +68,14 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = _Parser(
         prog="planner",
-        description="Exact sizes, FLOPs and cache bytes of causal decoders, with their formulas.",
+        description="Sizes, speeds and costs of causal decoders, with their formulas.",
+        epilog="planner COMMAND --help says more, with an example. Exit status 1 is an answer that says no, such as "
+        "does not fit; 2 is a wrong question, 3 an input that is not understood.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"planner {__version__}")
     commands = Commands(parser)
-    for module in (comparing, contracts, ablation, hardware, planning, tables, sheets, app):
+    for module in (comparing, contracts, ablation, hardware, known, planning, tables, sheets, app):
         module.register(commands)
     return parser
 

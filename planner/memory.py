@@ -146,21 +146,25 @@ class Fit:
     @cached_property
     def levers(self) -> tuple[str, ...]:
         """Single changes that make the plan fit, each tried on the ladder, the cheapest first."""
-        return tuple(_levers(self)) if self.verdict == "does not fit" else ()
+        return tuple(_levers(self, binary=True)) if self.verdict == "does not fit" else ()
 
     @property
     def lever(self) -> str:
         """One sentence: what to change and by how much it helps, or how much room there is."""
+        return self.lever_in(binary=True)
+
+    def lever_in(self, *, binary: bool) -> str:
+        """`lever` with its sizes in GiB, or in GB."""
         match self.verdict:
             case "unknown":
                 return "name an accelerator"
-            case "does not fit" if self.levers:
-                return "; or ".join(self.levers)
+            case "does not fit" if levers := self.levers if binary else tuple(_levers(self, binary)):
+                return "; or ".join(levers)
             case "does not fit":
-                size = _shown(max(rung.bytes for rung in self.rungs if rung.term == self.binding))
+                size = _shown(max(rung.bytes for rung in self.rungs if rung.term == self.binding), binary)
                 return f"no single change of formats, tp or load makes it fit; most of it is {self.binding}, {size}"
             case _:
-                return f"room for {_most(self.most_sequences)} sequences, or for {self._room}"
+                return f"room for {_most(self.most_sequences, 'any number of')} sequences in all, or for {self._room}"
 
     @property
     def assumed(self) -> dict[str, Any]:
@@ -208,8 +212,8 @@ class Fit:
     def _room(self) -> str:
         longest, held = self.longest_context, memory_context(self.plan)
         if longest is None or longest == held:
-            return f"a context of {_most(longest)}"
-        return f"the stated maximum of {longest:,} positions; memory alone would hold {_most(held)}"
+            return f"a context of {_most(longest, 'any length')}"
+        return f"the stated maximum of {longest:,} positions; memory alone would hold {_most(held, 'any length')}"
 
     @property
     def _lines(self) -> Iterator[tuple[str, str, str]]:
@@ -275,7 +279,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"{plan.model.name} has no multi-token-prediction layers"
 
 
-def _levers(answer: Fit) -> Iterator[str]:
+def _levers(answer: Fit, binary: bool) -> Iterator[str]:
     """Formats cost quality, accelerators cost money, a smaller load costs the purpose: in that order."""
     plan = answer.plan
     formats = {"kv": KV_FORMAT, "weights": smallest_format(plan)}
@@ -283,7 +287,7 @@ def _levers(answer: Fit) -> Iterator[str]:
         if format is not None:
             changed = fit(plan, **{name: format})
             if changed.fits:
-                saved = _shown(answer.needed_bytes - changed.needed_bytes)
+                saved = _shown(answer.needed_bytes - changed.needed_bytes, binary)
                 yield f"{name} = {format} saves {saved} and {'fits' if changed.verdict == 'fits' else 'fits tightly'}"
     tp = plan.layout.tp * 2
     while tp <= plan.device.group_size:
@@ -300,9 +304,9 @@ def _levers(answer: Fit) -> Iterator[str]:
         yield f"a context of {answer.longest_context:,} or less"
 
 
-def _most(count: int | None) -> str:
-    return "any number" if count is None else show_exact(count)
+def _most(count: int | None, endless: str) -> str:
+    return endless if count is None else show_exact(count)
 
 
-def _shown(bytes: int) -> str:
-    return show(bytes, "B", binary=True)
+def _shown(bytes: int, binary: bool = True) -> str:
+    return show(bytes, "B", binary=binary)

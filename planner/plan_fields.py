@@ -51,7 +51,9 @@ def read_cell(name: str, cell: Any) -> Any:
     reader = _parsers().get(name)
     if reader is None and isinstance(cell, (bool, int, float)):
         raise InputError(f"{name} = {shown(cell)} is not a text")
-    if reader in (parse_count, _number, _size) and (isinstance(cell, bool) or not isinstance(cell, (int, float))):
+    if reader in (parse_count, _number, _seconds, _size) and (
+        isinstance(cell, bool) or not isinstance(cell, (int, float))
+    ):
         raise InputError(f"{name} = {shown(cell)} is not a number")
     return cell
 
@@ -60,7 +62,8 @@ def read_cell(name: str, cell: Any) -> Any:
 def _parsers() -> dict[str, Parse]:
     """Field -> reader of its text; those that are texts themselves are left out."""
     hints = {name: hint for part in PARTS.values() for name, hint in field_types(part).items()}
-    found: dict[str, Parse] = {name: _size if a.unit == "B" else _number for name, a in assumptions().items()}
+    by_unit: dict[str, Parse] = {"B": _size, "s": _seconds}
+    found = {name: by_unit.get(known.unit, _number) for name, known in assumptions().items()}
     found |= {name: parse for name, hint in hints.items() if (parse := _parser(name, hint))}
     return found | {"count": parse_count}
 
@@ -77,6 +80,11 @@ def _parser(name: str, hint: Any) -> Parse | None:
 def _number(text: str, place: str) -> Any:
     value = parse_quantity(text, "1", place)
     return int(value) if value.is_integer() else value
+
+
+def _seconds(text: str, place: str) -> float:
+    """A duration with its unit, or a bare number of seconds, since the field's name says so."""
+    return parse_quantity(f"{text}s" if text[-1:].isdecimal() else text, "s", place)
 
 
 def _size(text: str, place: str) -> int:

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,32 +78,49 @@ HEADINGS = {
     "usd_per_mtok_blended": "blended\nUSD/Mtok",
     "usd_per_hour": "USD/h",
     "usd_per_mtok": "USD/Mtok",
+    "weights_bits": "bits of\na weight",
+    "kv_bits": "of a cached\nelement",
+    "moe": "with routed\nexperts",
+    "engines": "engines that differ",
+    "matched_by": "matched\nby",
+    "flops_per_token": "FLOPs of\na token",
+    "tokens_at_equal_compute": "tokens at\nequal\ncompute",
     "token_class": "class",
     "above_tokens": "above\ntokens",
 }
 
 
-WIDEST = 56
-"""Characters of a line of text in a table; more of it goes on below."""
+WIDTH = 120
+"""Characters of a line of a terminal, which a table keeps to by folding its texts and by what it can spare."""
+
+FOLDS = (56, 40, 24, 14, 12)
+"""Characters of a line of text in a table, as few as are needed; more of it goes on below."""
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def emit(
-    frame: DataFrame, *, command: str, form: str, to: str | None = None, assumed: Mapping[str, Any] | None = None
-) -> None:
-    """Print a frame to standard output, or write it to a file whose suffix says the form.
+    frame: DataFrame,
+    *,
+    command: str,
+    form: str,
+    to: str | None = None,
+    assumed: Mapping[str, Any] | None = None,
+    spare: Sequence[str] = (),
+) -> list[str]:
+    """Print a frame to standard output, or write it to a file, in a form such as `form_of` says.
 
-    Raises `UsageError` for a suffix that is not known or a file that cannot be written.
+    Returns the columns, of those that a terminal can `spare` and in their order, for which it had no room.
+    Raises `UsageError` for a file that cannot be written.
     """
-    if to is not None:
-        form = SUFFIXES.get(Path(to).suffix.lower(), "")
-        if not form or "\0" in to:
-            raise UsageError(f"-o {to}: the suffix is none of {', '.join(SUFFIXES)}")
-    forms = {"json": _json, "csv": _csv, "md": _markdown, "table": _table}
+    if form == "table":
+        text, left_out = _table(frame, spare)
+        sys.stdout.write(text)
+        return left_out
+    forms = {"json": _json, "csv": _csv, "md": _markdown}
     if to is None:
         sys.stdout.write(forms[form](frame, command, assumed or {}))
-        return
+        return []
     try:
         if form == "parquet":
             frame.assign(**{name: _of_one_type(frame[name]) for name in frame.columns}).to_parquet(to, index=False)
@@ -117,6 +134,15 @@ def emit(
         raise UsageError(f"-o {to}: cannot be written: {error.strerror}") from None
     except ImportError:
         raise UsageError(f"-o {to}: Parquet needs pyarrow, which is not installed; take .csv or install it") from None
+    return []
+
+
+def form_of(to: str) -> str:
+    """The form that a file's suffix says. Raises `UsageError` for a suffix that is not known."""
+    form = SUFFIXES.get(Path(to).suffix.lower())
+    if form is None or "\0" in to:
+        raise UsageError(f"-o {to}: the suffix is none of {', '.join(SUFFIXES)}")
+    return form
 
 
 def _of_one_type(column: Any) -> Any:
@@ -186,36 +212,51 @@ def _is_number(column: Any) -> bool:
 
 
 def _markdown(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
-    return _tabulated(frame, "pipe")
+    columns = {name: [text.replace("|", "\\|") for text in texts] for name, texts in _texts(frame).items()}
+    return _tabulated(frame, columns, "pipe")
 
 
-def _table(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str:
-    return _tabulated(frame, "simple")
+def _table(frame: DataFrame, spare: Sequence[str]) -> tuple[str, list[str]]:
+    """The frame as wide as a terminal, if it can be, and the columns left out for that."""
+    texts = _texts(frame)
+    spare = [name for name in spare if name in texts]
+    for left_out in (spare[:count] for count in range(len(spare) + 1)):
+        for fold in FOLDS:
+            columns = {name: [_folded(text, fold) for text in texts[name]] for name in texts if name not in left_out}
+            if sum(2 + _width(name, lines) for name, lines in columns.items()) - 2 <= WIDTH:
+                return _tabulated(frame, columns, "simple"), left_out
+    return _tabulated(frame, columns, "simple"), left_out
 
 
-def _tabulated(frame: DataFrame, style: str) -> str:
+def _texts(frame: DataFrame) -> dict[str, list[str]]:
+    """The cells of each column that has any, as texts."""
+    units = frame.attrs.get("units", {})
+    columns = {str(name): [cell(value, units.get(name)) for value in frame[name].tolist()] for name in frame.columns}
+    return {name: texts for name, texts in columns.items() if any(texts) or not texts}
+
+
+def _width(name: str, texts: Sequence[str]) -> int:
+    """Characters of the longest line of a column."""
+    return max(len(line) for text in (HEADINGS.get(name, name), *texts) for line in text.split("\n"))
+
+
+def _tabulated(frame: DataFrame, columns: Mapping[str, Sequence[str]], style: str) -> str:
     import tabulate
 
     tabulate.MIN_PADDING = 0  # columns as wide as what they hold
-    units = frame.attrs.get("units", {})
-    shown = [name for name in frame.columns if any(cell(value, None) for value in frame[name].tolist())]
-    rows = [[cell(row[name], units.get(name)) for name in shown] for row in records(frame)]
-    headings = [HEADINGS.get(name, name) for name in shown]
+    headings = [HEADINGS.get(name, name) for name in columns]
     if style == "pipe":
         headings = [heading.replace("\n", " ") for heading in headings]
-        rows = [[text.replace("|", "\\|") for text in row] for row in rows]
-    else:
-        rows = [[_folded(text) for text in row] for row in rows]
-    numeric = [_is_number(frame[name]) for name in shown]
-    align = ["right" if number else "left" for number in numeric] if rows else None
+    rows = list(zip(*columns.values(), strict=True))
+    align = ["right" if _is_number(frame[name]) else "left" for name in columns] if rows else None
     return str(tabulate.tabulate(rows, headings, style, colalign=align, disable_numparse=True)) + "\n"
 
 
-def _folded(text: str) -> str:
+def _folded(text: str, width: int) -> str:
     """A text on lines of a width that people read, no word broken."""
-    if len(text) <= WIDEST:
+    if len(text) <= width:
         return text
-    return textwrap.fill(text, WIDEST, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def cell(value: Any, unit: str | None) -> str:

@@ -3,12 +3,14 @@
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from planner.cli import main
+from planner.printing import WIDTH
 
 
 def run(capsys, *argv, stdin=None, monkeypatch=None):
@@ -42,6 +44,29 @@ def test_a_terminal_has_room_for_the_comparison(capsys):
     _, out, err = run(capsys, "compare", "llama-3.1-8b", "deepseek-v3")
     assert "beyond" not in out
     assert "deepseek-v3: cache = weights: beyond the stated maximum of 163840 positions" in err
+
+
+LARGE = "jamba-v0.1 deepseek-v3 gemma-3-27b qwen3-coder-480b-a35b nemotron-3-nano-30b-a3b".split()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["compare", *LARGE],
+        ["sweep", *LARGE, "--context", "8k,128k", "--batch", "1,64", "--kv", "bf16,fp8", "--weights", "bf16,fp8"],
+        ["sweep", "deepseek-v3", "--isl", "8k,32k", "--osl", "1k", "--axis", "n_heads=64,128"],
+    ],
+)
+def test_a_terminal_goes_without_what_it_has_no_room_for(capsys, argv):
+    status, out, err = run(capsys, *argv)
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= WIDTH
+    assert "no room for " in err
+    assert "deepseek-v3: cache = weights: beyond the stated maximum of 163840 positions" in err
+
+
+def test_an_option_has_one_name_in_all_commands(capsys):
+    assert rows(capsys, "compare", "gqa-8", "--sequences", "4") == rows(capsys, "compare", "gqa-8", "--batch", "4")
 
 
 def test_json_has_the_names_of_the_frame_and_says_what_was_assumed(capsys):
@@ -145,8 +170,14 @@ GARBAGE = "x" * 10_000_000
         (["formulas", "kv_payloads"], 2, "did you mean 'kv_payload'?"),
         (["sweep", "mha", "-o", "out.xls"], 2, "the suffix is none of"),
         (["sweep", "mha", "-o", "\0.csv"], 2, "the suffix is none of"),
+        (["sweep", "no-such-model", "-o", "out.xls"], 2, "the suffix is none of"),  # before any work
+        (["sweep", "mha", "--json", "-o", "out.csv"], 2, "--json and -o out.csv say two forms; leave one out"),
+        (["compare", "mha", "--contxt", "1k"], 2, "--contxt 1k; did you mean '--context'?; planner compare --help"),
+        (["--contxt", "compare"], 2, "unrecognized arguments: --contxt; planner --help"),
         (["sweep", "mha", "--context", "0"], 3, "context = 0 is not a whole number of at least 1"),
-        (["sweep", "mha", "--context=--"], 3, "is not a number"),
+        (["sweep", "mha", "--context=--"], 2, "argument --context: expected one argument"),
+        (["prices", "--provider=--"], 2, "argument --provider: expected one argument"),
+        (["compare", "mha", "--set=--"], 2, "argument --set: expected one argument"),
         (["sweep", "mha", "--kv", "bf61"], 2, "unknown cache format 'bf61'; did you mean 'bf16'?"),
         (["sweep", "mha", "--axis", "name=mqa"], 2, "name is no axis"),
         (["sweep", "mha", "--axis", "n_kv_head=1"], 3, "did you mean 'n_kv_heads'?"),
@@ -219,6 +250,27 @@ def test_a_terminal_without_every_character_shows_the_rest():
     asked = [sys.executable, "-m", "planner.cli", "show", "gqa-8"]
     done = subprocess.run(asked, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True)
     assert b"4096 ? 4096" in done.stdout
+
+
+def test_an_output_that_is_closed_leaves_the_exit_status(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["compare", "mha"]) == 0
+    assert main(["fit", "llama-3.1-70b", "--accelerator", "l40s"]) == 1
+
+
+def test_help_is_one_line_a_command_and_ends_with_an_example_that_runs(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cases.csv").write_text("model\nmha\n", "utf-8")
+    _, out, _ = run(capsys, "--help")
+    listed = out.partition("COMMAND\n")[2].partition("\n\n")[0]
+    commands = [line.split()[0] for line in listed.splitlines() if line[4] != " "]
+    assert len(commands) >= 20
+    for command in commands:
+        _, out, _ = run(capsys, command, "--help")
+        prompt, *argv = shlex.split(out.partition("example: ")[2])
+        assert (prompt, argv[0]) == ("planner", command)
+        if command != "app":  # which serves until it is ended
+            assert run(capsys, *argv)[0] == 0, argv
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")

@@ -80,15 +80,24 @@ def test_every_lever_really_helps():
     most, longest = int(sequences.split()[0]), int(context.split()[3].replace(",", ""))
     assert planner.fit(plan, sequences=most).fits > planner.fit(plan, sequences=most + 1).fits
     assert planner.fit(plan, context=longest).fits > planner.fit(plan, context=longest + 1).fits
-    assert answer.lever == "; or ".join(answer.levers)
+    assert answer.lever == "; or ".join(answer.levers) == answer.lever_in(binary=True)
+    assert answer.lever_in(binary=False) == answer.lever.replace("36 GiB", "38.65 GB")  # 36 x 1.024^3
 
 
 def test_where_nothing_helps_the_largest_term_is_named():
     answer = planner.fit("deepseek-v3", accelerator="rtx-4090")
     assert answer.lever == "no single change of formats, tp or load makes it fit; most of it is weights, 626.9 GiB"
+    assert answer.lever_in(binary=False).endswith("most of it is weights, 673.2 GB")
     assert planner.fit("gpt-oss-120b", accelerator="h100-sxm").lever.endswith(
         "the stated maximum of 131,072 positions; memory alone would hold 270,669"
     )
+
+
+def test_what_is_free_is_said_in_words():
+    answer = planner.fit("llama-3.1-70b", accelerator="h100-sxm", count=4, context=32_768, sequences=8)
+    assert answer.lever == f"room for {answer.most_sequences} sequences in all, or for a context of 60,996"
+    states = planner.fit("mamba-130m", accelerator="h100-sxm").lever
+    assert states.endswith("sequences in all, or for a context of any length")
 
 
 def test_what_is_assumed_is_said_with_its_source():

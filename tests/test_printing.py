@@ -4,7 +4,8 @@ import pandas
 import pytest
 
 from planner.commands import hardware, planning, tables
-from planner.printing import HEADINGS, WIDEST, cell, emit
+from planner.errors import UsageError
+from planner.printing import FOLDS, HEADINGS, WIDTH, cell, emit, form_of
 from planner.rows import UNITS as OF_A_ROW
 from planner.sizing import UNITS as OF_SIZING
 
@@ -33,11 +34,38 @@ def test_csv_marks_what_a_spreadsheet_would_run(capsys):
 
 
 def test_long_texts_go_on_below_and_no_word_is_broken(capsys):
-    reason = "network_bytes_per_s is not known, and two of them exchange data; " * 3 + "x" * (WIDEST + 20)
+    reason = "network_bytes_per_s is not known, and two of them exchange data; " * 3 + "x" * (FOLDS[0] + 20)
     lines = printed(capsys, pandas.DataFrame({"count": [7], "reason": [reason]}), "table").splitlines()
-    assert max(map(len, lines)) == len("count  ") + WIDEST + 20
+    assert max(map(len, lines)) == len("count  ") + FOLDS[0] + 20
     assert " ".join(line[len("count  ") :] for line in lines[2:]).split() == reason.split()
     assert reason in printed(capsys, pandas.DataFrame({"reason": [reason]}), "md")
+
+
+def shown(capsys, frame, spare=()):
+    left_out = emit(frame, command="test", form="table", spare=spare)
+    lines = capsys.readouterr().out.splitlines()
+    return left_out, lines[0].split(), max(map(len, lines))
+
+
+def test_a_terminal_folds_first_and_then_goes_without_what_it_can_spare(capsys):
+    frame = pandas.DataFrame({"name": ["n" * 40], "reason": ["a word and " * 10], "code": ["c" * 30], "id": ["i" * 40]})
+    assert shown(capsys, frame[["name", "reason"]])[1:] == (["name", "reason"], 40 + 2 + FOLDS[0])
+    assert shown(capsys, frame[["name", "reason", "id"]], ["id"])[:2] == ([], ["name", "reason", "id"])
+    left_out, heads, width = shown(capsys, frame, ["missing", "id", "code"])
+    assert (left_out, heads) == (["id"], ["name", "reason", "code"])
+    assert width <= WIDTH
+    assert shown(capsys, frame)[:2] == ([], ["name", "reason", "code", "id"])  # nothing that it may leave out
+    assert "i" * 40 in printed(capsys, frame, "md")
+
+
+def test_a_table_without_rows_has_its_heads(capsys):
+    assert shown(capsys, pandas.DataFrame({"name": [], "count": []}))[1] == ["name", "count"]
+
+
+def test_a_suffix_says_the_form():
+    assert (form_of("a/b.MD"), form_of("x.tar.json")) == ("md", "json")
+    with pytest.raises(UsageError, match=r"-o plan.txt: the suffix is none of .json, .csv, .md, .parquet, .xlsx"):
+        form_of("plan.txt")
 
 
 def test_columns_are_as_wide_as_what_they_hold(capsys):

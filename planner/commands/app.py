@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from importlib.resources import as_file, files
 
 from planner.commands.options import Commands, count
 from planner.errors import UsageError
@@ -17,12 +16,16 @@ LARGEST_PORT = 65_535
 
 def register(commands: Commands) -> None:
     """Add the commands of this module."""
-    sub = commands.add("app", app, "Open the web app in the browser; it is served on this machine alone.", table=False)
-    sub.add_argument("--port", default=str(PORT), help=f"port on {ADDRESS} (default {PORT})")
+    sub = commands.add(
+        "app", app, "Open the web app in the browser; it is served on this machine alone.", "--port 8600", table=False
+    )
+    sub.add_argument("--port", metavar="N", default=str(PORT), help=f"port on {ADDRESS} (default {PORT})")
     sub.add_argument("--headless", action="store_true", help="serve without opening a browser")
 
 
 def app(args: argparse.Namespace) -> None:
+    from importlib.resources import as_file, files
+
     with as_file(files("planner.app") / "main.py") as main:
         command = server(str(main), args.port, args.headless)
         os.execv(command[0], command)  # whoever ends this process ends the server

@@ -20,6 +20,7 @@ Row = dict[str, Any]
 
 MAX_ROWS = 1_000  # where there are more tensors, a table on the terminal has equal ones together; --csv lists each
 MAX_NAMED = 5  # tensors that a sentence names
+SPARE = ("dtype", "format")  # columns that a terminal can go without
 MISSING = "missing"
 DOUBLED = "the input table again"
 
@@ -32,14 +33,14 @@ def show(args: argparse.Namespace, checkpoint: Checkpoint, loaded: Loaded | None
 
     if loaded is None and args.edits:
         raise UsageError(f"--set edits a contract, and there is none: {why_not}")
-    model = None if loaded is None else edited(loaded, args.edits)
+    model = None if loaded is None else edited(loaded.architecture, args.edits)
     held = None if model is None else held_to(model, checkpoint)
     rows = list(_rows(checkpoint, held))
-    if args.form == "table" and args.output is None:
+    if args.form == "table":
         listed = list(_together(rows)) if len(rows) > MAX_ROWS else rows
         totals = _totals(rows, held.left_out if held else ())
         rows = [{**row, **_with_commas(row)} for row in (*listed, *totals)]
-    emit(args, pandas.DataFrame(rows), {})
+    emit(args, pandas.DataFrame(rows), {}, SPARE)
     for line in (_counted(checkpoint, held), *(loaded.notes if loaded else ())):
         note(line)
     if model is None or held is None:

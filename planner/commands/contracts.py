@@ -25,14 +25,20 @@ def register(commands: Commands) -> None:
     sub = commands.add(
         "show",
         show,
-        "The itemised bill of a decoder, or what the headers of its checkpoint list, held to its contract.",
+        "The itemised bill of a decoder, or what the headers of its checkpoint list, held to its contract. Exit status "
+        "1 if a checkpoint differs.",
+        "llama-3.1-8b",
     )
     sub.add_argument("model", metavar="MODEL", help=MODEL)
     edit_option(sub)
     online_option(sub)
 
     sub = commands.add(
-        "contract", contract, "The whole written contract of a decoder, and its block equations.", table=False
+        "contract",
+        contract,
+        "The whole written contract of a decoder, and its block equations.",
+        "llama-3.1-8b --toml",
+        table=False,
     )
     sub.add_argument("model", metavar="MODEL", help=MODEL)
     sub.add_argument("--toml", action="store_true", help="as TOML that the planner reads back")
@@ -44,19 +50,22 @@ def register(commands: Commands) -> None:
         verify,
         "Run a decoder in NumPy, made small, and hold the counts to what was measured; of a checkpoint, its header "
         "too. Exit status 1 if a check fails.",
+        "qwen3-8b",
     )
-    sub.add_argument("model", nargs="?", default="gqa-8", metavar="MODEL", help=MODEL)
+    sub.add_argument("model", nargs="?", default="gqa-8", metavar="MODEL", help=f"{MODEL} (default gqa-8)")
     sub.add_argument("--full", action="store_true", help="keep the depth and read longer sequences")
     edit_option(sub)
     online_option(sub)
 
-    sub = commands.add("formulas", formulas, "The named formulas, or one of them with symbols, units and source.")
-    sub.add_argument("formula", nargs="?", metavar="NAME")
+    sub = commands.add(
+        "formulas", formulas, "The named formulas, or one of them with symbols, units and source.", "kv_payload"
+    )
+    sub.add_argument("formula", nargs="?", metavar="NAME", help="one of them (default: a list of all)")
 
-    sub = commands.add("models", models, "The presets.")
-    sub.add_argument("--family", help="only presets of this family")
-    sub.add_argument("--min-params", help="only presets with at least so many parameters, such as 7G")
-    sub.add_argument("--max-params", help="only presets with at most so many parameters")
+    sub = commands.add("models", models, "The models that are known by name.", "--family llama --max-params 40G")
+    sub.add_argument("--family", metavar="NAME", help="only presets of this family")
+    sub.add_argument("--min-params", metavar="N", help="only presets with at least so many parameters, such as 7G")
+    sub.add_argument("--max-params", metavar="N", help="only presets with at most so many parameters")
 
 
 def show(args: argparse.Namespace) -> int | None:
@@ -69,10 +78,10 @@ def show(args: argparse.Namespace) -> int | None:
     if headers is not None:
         return checkpoints.show(args, *headers)
     loaded = read_model(args.model, args.online)
-    architecture = edited(loaded, args.edits)
+    architecture = edited(loaded.architecture, args.edits)
     frame = itemise(architecture)
     total = parameters(architecture)
-    if args.form == "table" and args.output is None:
+    if args.form == "table":
         subtotals = [
             {"path": f"= {key}", "parameters": n} for key, n in parameters(architecture, by="component").items()
         ]
@@ -95,7 +104,7 @@ def contract(args: argparse.Namespace) -> None:
     from planner.equations import contract_document
     from planner.loading import to_toml
 
-    architecture = edited(read_model(args.model, args.online), args.edits)
+    architecture = edited(read_model(args.model, args.online).architecture, args.edits)
     sys.stdout.write(to_toml(architecture) if args.toml else contract_document(architecture))
 
 
@@ -104,9 +113,9 @@ def verify(args: argparse.Namespace) -> int:
     from planner.witness.verify import verify as run
 
     headers = None if args.model == "-" else read_headers(args.model, online=args.online)
-    architecture = edited(read_model(args.model, args.online), args.edits)
+    architecture = edited(read_model(args.model, args.online).architecture, args.edits)
     report = run(architecture, args.full, checkpoint=headers[0] if headers else None)
-    if args.form == "table" and args.output is None:
+    if args.form == "table":
         print(report)
     else:
         emit(args, report.to_frame(), {})
@@ -127,7 +136,7 @@ def models(args: argparse.Namespace) -> None:
         frame = frame[frame["parameters"] <= count(args.max_params, "--max-params")]
     if frame.empty:
         note("no preset has so many parameters")
-    emit(args, frame.drop(columns=["hub"]) if args.form == "table" and not args.output else frame, {})
+    emit(args, frame.drop(columns=["hub"]) if args.form == "table" else frame, {})
 
 
 def formulas(args: argparse.Namespace) -> None:
@@ -148,10 +157,10 @@ def formulas(args: argparse.Namespace) -> None:
             for name, f in registry.items()
         ]
         frame = pandas.DataFrame(rows)
-        emit(args, frame[["name", "unit", "meaning"]] if args.form == "table" and not args.output else frame, {})
+        emit(args, frame[["name", "unit", "meaning"]] if args.form == "table" else frame, {})
         return
     chosen = registry[args.formula]
-    if args.form == "table" and args.output is None:
+    if args.form == "table":
         sys.stdout.write(f"{chosen.describe()}\n")
     else:
         emit(args, chosen.to_frame(), {})

@@ -16,29 +16,39 @@ ACCELERATOR_COLUMNS = (
     "name memory_bytes bandwidth_bytes_per_s link_bytes_per_s domain_size power_w "
     "bf16_flops fp16_flops fp8_flops nvfp4_flops mxfp4_flops confidence"
 ).split()
-PRICE_COLUMNS = "date accelerator provider region basis term usd_per_hour confidence note".split()
+PRICE_COLUMNS = "date accelerator provider region basis usd_per_hour confidence note".split()
 API_COLUMNS = "date model provider model_id token_class above_tokens usd_per_mtok confidence note".split()
+SPARE = ("mxfp4_flops", "model_id", "note")
+"""Of these, what it goes without if it must."""
 
 
 def register(commands: Commands) -> None:
     """Add the commands of this module."""
     sub = commands.add(
-        "accelerators", accelerators, "The accelerators; or every figure of one, with source and confidence."
+        "accelerators",
+        accelerators,
+        "The accelerators; or every figure of one, with source and confidence.",
+        "--vendor amd --min-memory 100GiB",
     )
     sub.add_argument("accelerator", nargs="?", metavar="NAME", help="an accelerator, or a TOML file of your own")
-    sub.add_argument("--vendor", help="only accelerators of this vendor")
+    sub.add_argument("--vendor", metavar="NAME", help="only accelerators of this vendor")
     sub.add_argument(
         "--min-memory", metavar="SIZE", help="only accelerators with at least so much memory, such as 80GiB"
     )
 
-    sub = commands.add("prices", prices, "Prices of accelerator-hours, or with --api of tokens, as of a date.")
+    sub = commands.add(
+        "prices",
+        prices,
+        "Prices of accelerator-hours, or with --api of tokens, as of a date.",
+        "--accelerator h100-sxm",
+    )
     sub.add_argument("--as-of", metavar="DATE", help="what was known on a date, such as 2026-06-01")
-    sub.add_argument("--provider", help="only prices of this provider")
+    sub.add_argument("--provider", metavar="NAME", help="only prices of this provider")
     sub.add_argument("--prices", metavar="FILE", help="a price file of your own, over the catalogue's")
     sub.add_argument("--accelerator", metavar="NAME", help="only prices of this accelerator")
     sub.add_argument("--basis", help="on_demand, spot or reserved")
     sub.add_argument("--api", action="store_true", help="prices of a million tokens instead")
-    sub.add_argument("--model", help="with --api: only prices of this model")
+    sub.add_argument("--model", metavar="NAME", help="with --api: only prices of this model")
 
 
 def accelerators(args: argparse.Namespace) -> None:
@@ -52,11 +62,11 @@ def accelerators(args: argparse.Namespace) -> None:
         return
     least = parse_bytes(args.min_memory, "--min-memory") if args.min_memory else 0
     frame = catalogue.accelerators(vendor=args.vendor, min_memory_bytes=least)
-    if _on_terminal(args):
+    if args.form == "table":
         frame = frame[ACCELERATOR_COLUMNS]
         peaks = [name for name in ACCELERATOR_COLUMNS if name.endswith("_flops")]
         frame.attrs["units"] |= dict.fromkeys(peaks, "1")  # the headings say FLOP/s
-    emit(args, frame, {})
+    emit(args, frame, {}, SPARE)
 
 
 def prices(args: argparse.Namespace) -> None:
@@ -71,10 +81,14 @@ def prices(args: argparse.Namespace) -> None:
         if args.model:
             raise UsageError("--model is about tokens; it needs --api")
         frame = pricing.prices(args.as_of, args.accelerator, args.basis, args.provider, args.prices)
+        if args.form == "table":
+            notes = zip(frame["term"], frame["note"], strict=True)
+            frame["note"] = ["; ".join(filter(None, said)) for said in notes]
         columns = PRICE_COLUMNS
     if frame.empty:
         note("no such price is known" + (f" as of {args.as_of}" if args.as_of else ""))
-    emit(args, frame[columns] if _on_terminal(args) else frame, {} if args.as_of else {"as_of": "newest"})
+    frame = frame[columns] if args.form == "table" else frame
+    emit(args, frame, {} if args.as_of else {"as_of": "newest"}, SPARE)
 
 
 def _show_facts(args: argparse.Namespace, device: Accelerator) -> None:
@@ -83,7 +97,7 @@ def _show_facts(args: argparse.Namespace, device: Accelerator) -> None:
     from planner.units import show
 
     frame = catalogue.fact_table(device)
-    if _on_terminal(args):  # values with their units, and the long titles of sources below
+    if args.form == "table":  # values with their units, and the long titles of sources below
         sources = frame.groupby("source", sort=False)["figure"].agg(", ".join)
         for name in ("value", "sparse"):
             frame[name] = [cell(value, unit) for value, unit in zip(frame[name], frame["unit"], strict=True)]
@@ -94,7 +108,3 @@ def _show_facts(args: argparse.Namespace, device: Accelerator) -> None:
     for remark in device.notes:
         note(f"{device.name}: {remark}")
     emit(args, frame, {})
-
-
-def _on_terminal(args: argparse.Namespace) -> bool:
-    return args.form == "table" and args.output is None

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from planner.contract import Architecture
     from planner.sources import Loaded
 
 Command = Callable[[argparse.Namespace], int | None]
@@ -31,29 +32,66 @@ class Commands:
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def add(self, name: str, command: Command, text: str, *, table: bool = True) -> argparse.ArgumentParser:
-        """Add a command; with `table` it takes the output options that every table has."""
-        sub = self._subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+    def add(
+        self, name: str, command: Command, text: str, example: str, *, table: bool = True, explained: bool = False
+    ) -> argparse.ArgumentParser:
+        """Add a command with the words of an example.
+
+        With `table` it takes the output options that every table has, with `explained` also ``--explain``.
+        """
+        sub = self._subparsers.add_parser(
+            name,
+            help=text.partition(". ")[0].rstrip("."),
+            description=text,
+            epilog=f"example: planner {name} {example}",
+            allow_abbrev=False,
+        )
         sub.set_defaults(command=command, name=name)
         if table:
             forms = sub.add_mutually_exclusive_group()
             for form in ("json", "csv", "md"):
                 forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=f"print as {form}")
+            if explained:
+                said = "how the figures come about, and every assumption with its meaning and source"
+                forms.add_argument("--explain", dest="form", action="store_const", const="explain", help=said)
             sub.add_argument("-o", "--output", metavar="FILE", help="write to a .json, .csv, .md, .parquet, .xlsx file")
             sub.set_defaults(form="table")
         return sub
 
 
+def settle_form(args: argparse.Namespace) -> None:
+    """Let the suffix of a file say the form, before any work is done. Raises `UsageError` if two forms are named."""
+    if "form" not in args or args.output is None:
+        return
+    from planner.printing import form_of
+
+    form = form_of(args.output)
+    if args.form not in ("table", form):
+        raise UsageError(f"--{args.form} and -o {args.output} say two forms; leave one out")
+    args.form = form
+
+
 def load_options(sub: argparse.ArgumentParser, many: bool) -> None:
     """Add the options of a load; with `many`, each may have several values."""
     several = ", several as 1k,2k,4k" if many else ""
-    sub.add_argument("--context", help=f"cached positions of a sequence: 128k = 128,000, 128Ki = 131,072{several}")
-    sub.add_argument("--batch", help=f"resident sequences{several}")
-    sub.add_argument("--kv", help="storage format of the cache (default: the contract's)")
-    sub.add_argument("--weights", help="storage format of the weights (default: the contract's)")
-    sub.add_argument("--attention", help="pairs counted: causal or square (default causal)")
-    sub.add_argument("--logits", help="positions with logits in a prefill: last or all (default last)")
-    sub.add_argument("--mla", help="latent attention: auto, expanded, absorbed or reexpanded (default auto)")
+    formats = ", several as bf16,fp8" if many else ""
+    sub.add_argument(
+        "--context",
+        metavar="N",
+        help=f"cached positions of a sequence: 128k = 128,000, 128Ki = 131,072{several} (default 128k)",
+    )
+    sub.add_argument("--batch", "--sequences", metavar="N", help=f"resident sequences{several} (default 1)")
+    sub.add_argument(
+        "--kv", metavar="FORMAT", help=f"of the cache{formats}: see planner formats (default: the contract's)"
+    )
+    sub.add_argument(
+        "--weights", metavar="FORMAT", help=f"of the weights{formats}: see planner formats (default: the contract's)"
+    )
+    sub.add_argument("--attention", metavar="RULE", help="pairs counted: causal or square (default causal)")
+    sub.add_argument("--logits", metavar="WHICH", help="positions with logits in a prefill: last or all (default last)")
+    sub.add_argument(
+        "--mla", metavar="HOW", help="latent attention: auto, expanded, absorbed or reexpanded (default auto)"
+    )
     edit_option(sub)
     online_option(sub)
 
@@ -61,7 +99,12 @@ def load_options(sub: argparse.ArgumentParser, many: bool) -> None:
 def edit_option(sub: argparse.ArgumentParser) -> None:
     """Add ``--set PATH=VALUE``, which may come several times."""
     sub.add_argument(
-        "--set", dest="edits", metavar="PATH=VALUE", action="append", default=[], help="edit a contract field"
+        "--set",
+        dest="edits",
+        metavar="PATH=VALUE",
+        action="append",
+        default=[],
+        help="edit a field of the contract (planner contract MODEL has them), such as n_kv_heads=4; may come again",
     )
 
 
@@ -97,11 +140,11 @@ def _standard_input() -> str:
         raise InputError(f"{STDIN}: not text in UTF-8") from None
 
 
-def edited(loaded: Loaded, edits: Sequence[str]) -> Any:
+def edited(architecture: Architecture, edits: Sequence[str]) -> Architecture:
     """The contract with the edits of the command line, each checked."""
     from planner.editing import edit
 
-    return edit(loaded.architecture, dict(map(pair, edits)))
+    return edit(architecture, dict(map(pair, edits)))
 
 
 def pair(text: str, form: str = "PATH=VALUE, such as layers[0].mixer.n_kv_heads=4") -> tuple[str, str]:
@@ -138,11 +181,11 @@ def given_load(args: argparse.Namespace, numbers: Callable[[str, str], Any]) -> 
     for name in ("context", "batch", "isl", "osl"):
         text = getattr(args, name, None)
         if text is not None:
-            given[name] = numbers(str(text), f"--{name}")  # argparse makes a list of a bare --
+            given[name] = numbers(text, f"--{name}")
     for name in ("kv", "weights", "attention", "logits", "mla"):
         text = getattr(args, name)
         if text is not None:
-            given[name] = str(text).split(",") if name in ("kv", "weights") and args.name == "sweep" else text
+            given[name] = text.split(",") if name in ("kv", "weights") and args.name == "sweep" else text
     return given
 
 
@@ -160,15 +203,25 @@ def say_assumed(args: argparse.Namespace, chosen: Sequence[Any]) -> dict[str, An
         if getattr(args, name) is None:
             formats = {getattr(architecture, name) for architecture in chosen}
             assumed[name] = formats.pop() if len(formats) == 1 else "each contract's own"
-    if assumed:
-        note(
-            "assumed: " + ", ".join(f"{k} = {v:,}" if isinstance(v, int) else f"{k} = {v}" for k, v in assumed.items())
-        )
+    say(assumed)
     return assumed
 
 
-def emit(args: argparse.Namespace, frame: Any, assumed: dict[str, Any]) -> None:
-    """Print the frame or write it to the file that was named."""
+def say(assumed: Mapping[str, Any], how: str = "assumed") -> None:
+    """Say what was taken for granted beside the data, as ``--assume`` would read it."""
+
+    def said(name: str, value: Any) -> str:
+        text = f"{value:,}" if isinstance(value, int) else str(value)
+        return f"{name} = {text} B" if name.endswith("_bytes") else f"{name} = {text}"
+
+    if assumed:
+        note(f"{how}: {', '.join(map(said, assumed, assumed.values()))}")
+
+
+def emit(args: argparse.Namespace, frame: Any, assumed: dict[str, Any], spare: Sequence[str] = ()) -> None:
+    """Print the frame, on a terminal without columns to `spare` for which it has no room, or write it to a file."""
     from planner import printing
 
-    printing.emit(frame, command=args.name, form=args.form, to=args.output, assumed=assumed)
+    left_out = printing.emit(frame, command=args.name, form=args.form, to=args.output, assumed=assumed, spare=spare)
+    if left_out:
+        note(f"no room for {', '.join(left_out)}; --csv has every column")

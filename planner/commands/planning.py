@@ -17,6 +17,7 @@ from planner.commands.options import (
     online_option,
     pair,
     read_model,
+    say,
 )
 from planner.errors import UnknownName, UsageError
 from planner.units import show
@@ -29,20 +30,46 @@ if TYPE_CHECKING:
 
 def register(commands: Commands) -> None:
     """Add the commands of this module."""
-    sub = commands.add("fit", fit, "Whether a decoder fits on accelerators, what binds, and what would help.")
+    on = "llama-3.1-70b --accelerator h100-sxm --count 4"
+    sub = commands.add(
+        "fit",
+        fit,
+        "Whether a decoder fits on accelerators, what binds, and what would help. Exit status 1 if it does not.",
+        f"{on} --context 32Ki --sequences 8",
+        explained=True,
+    )
     plan_options(sub)
     sub.add_argument("--terms", action="store_true", help="the ladder of every rank instead of one row")
 
-    sub = commands.add("estimate", estimate, "How fast: the physical floor and the estimate with its assumptions.")
+    sub = commands.add(
+        "estimate",
+        estimate,
+        "How fast: the physical floor and the estimate with its assumptions.",
+        f"{on} --isl 4k --osl 512 --sequences 8",
+        explained=True,
+    )
     plan_options(sub)
     sub.add_argument("--products", action="store_true", help="a row for each product of each phase instead")
 
-    sub = commands.add("cost", cost, "What a token, a request and a month cost, against an API too.")
+    sub = commands.add(
+        "cost",
+        cost,
+        "What a token, a request and a month cost, against an API too.",
+        f"{on} --isl 4k --osl 512 --sequences 8 --usd-per-hour 2.50",
+        explained=True,
+    )
     plan_options(sub)
-    sub.add_argument("--api", metavar="MODEL", help="hold the requests against this model's API price")
+    sub.add_argument(
+        "--api", metavar="MODEL", help="hold the requests against this model's API price (planner prices --api)"
+    )
     sub.add_argument("--api-provider", metavar="NAME", help="of this provider (default: the cheapest)")
 
-    sub = commands.add("size", size, "All legal layouts over the catalogue that carry a load, the cheapest first.")
+    sub = commands.add(
+        "size",
+        size,
+        "All legal layouts over the catalogue that carry a load, the cheapest first. Exit status 1 if there is none.",
+        "llama-3.1-8b --accelerators l40s,h100-sxm --isl 4k --osl 512 --sequences 64",
+    )
     plan_options(sub, without=("accelerator", "count", "tp", "pp", "dp", "attention_dp", "ep", "dcp", "stage_layers"))
     sub.add_argument("--accelerators", metavar="A,B", help="only these (default: all with a known price)")
     sub.add_argument("--replica-sizes", metavar="1,2", help="accelerators of a replica (default 1,2,4,8,16)")
@@ -54,57 +81,77 @@ def plan_options(sub: argparse.ArgumentParser, without: Collection[str] = ()) ->
     if "model" not in without:
         sub.add_argument("model", nargs="?", metavar="MODEL", help=MODEL)
     sub.add_argument("--plan", metavar="FILE", help="a plan file (TOML); options stand above it")
-    for name, text in OPTIONS.items():
-        if name in without:
-            continue
-        sub.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=name.upper().rpartition("_")[2], help=text)
     sub.add_argument("--mtp", action="store_true", default=None, help="keep the multi-token-prediction layers")
     sub.add_argument(
-        "--assume", dest="assumptions", metavar="NAME=VALUE", action="append", default=[], help="replace an assumption"
+        "--assume",
+        dest="assumptions",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="replace one of planner assumptions, such as memory_fraction=0.85; may come again",
     )
     edit_option(sub)
     online_option(sub)
+    for title, options in OPTIONS.items():
+        group = sub.add_argument_group(title)
+        for name, (metavar, text) in options.items():
+            if name not in without:
+                group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=metavar, help=text)
 
 
 OPTIONS = {
-    "accelerator": "the accelerator: a name (planner accelerators) or a TOML file",
-    "count": "accelerators in all",
-    "tp": "tensor-parallel ranks of a stage",
-    "pp": "pipeline stages",
-    "dp": "replicas",
-    "attention_dp": "groups inside tp whose mixers have sequences of their own",
-    "ep": "ranks inside tp that share the experts out whole",
-    "dcp": "ranks that share the cached positions out",
-    "stage_layers": "layers of each stage, as 20,21,21,18",
-    "weights": "storage format of the weights (default: the contract's)",
-    "kv": "storage format of the cache (default: the contract's)",
-    "engine": "whose defaults are assumed: vllm, sglang, tensorrt-llm, llama.cpp or none (default vllm)",
-    "context": "cached positions of a sequence: 128k = 128,000, 128Ki = 131,072",
-    "sequences": "resident sequences of all replicas",
-    "lengths": "ragged sequences instead, as 1k,2k,30k",
-    "isl": "tokens in of a request",
-    "osl": "tokens out of a request",
-    "cached_prefix": "tokens of the prompt that are cached already",
-    "chunk": "tokens of a prompt that one pass reads",
-    "attention": "pairs counted: causal or square (default causal)",
-    "logits": "positions with logits in a prefill: last or all (default last)",
-    "mla": "latent attention: auto, expanded, absorbed or reexpanded (default auto)",
-    "draft": "a draft model that is resident, too",
-    "beams": "sequences kept for each one asked for",
-    "shared_prefix": "positions that are the same in all sequences and kept once",
-    "adapters": "low-rank adapters that are resident",
-    "adapter_rank": "their rank",
-    "other_bytes": "bytes that something else holds on each device, such as 2GiB",
-    "offloaded_weights": "share of the weights that lies in the host's memory",
-    "offloaded_cache": "share of the cache that lies in the host's memory",
-    "usd_per_hour": "rent of one accelerator for an hour",
-    "basis": "listed prices: on_demand, reserved or spot (default on_demand)",
-    "provider": "whose listed price",
-    "as_of": "prices as they were known on a date, such as 2026-06-01",
-    "purchase_usd": "price of buying an accelerator instead",
-    "amortisation_years": "years over which it is written off",
-    "usd_per_kwh": "price of electrical energy",
+    "accelerators and layout": {
+        "accelerator": ("NAME", "a name (planner accelerators) or a TOML file"),
+        "count": ("N", "accelerators in all: alone, the widest tp; beside tp or pp, as many replicas as that leaves"),
+        "tp": ("N", "tensor-parallel ranks of a stage"),
+        "pp": ("N", "pipeline stages"),
+        "dp": ("N", "replicas"),
+        "attention_dp": ("N", "groups inside tp whose mixers have sequences of their own"),
+        "ep": ("N", "ranks inside tp that share the experts out whole"),
+        "dcp": ("N", "ranks that share the cached positions out"),
+        "stage_layers": ("N,N", "layers of each stage, as 20,21,21,18"),
+    },
+    "formats and engine": {
+        "weights": ("FORMAT", "of the weights: see planner formats (default: the contract's)"),
+        "kv": ("FORMAT", "of the cache: see planner formats (default: the contract's)"),
+        "engine": (
+            "NAME",
+            "whose defaults are assumed: vllm, sglang, tensorrt-llm, llama.cpp or none (default vllm)",
+        ),
+    },
+    "load (what is left out: see planner assumptions)": {
+        "context": ("N", "cached positions of a sequence: 128k = 128,000, 128Ki = 131,072"),
+        "sequences": ("N", "resident sequences of all replicas"),
+        "lengths": ("N,N", "ragged sequences instead, as 1k,2k,30k"),
+        "isl": ("N", "tokens in of a request"),
+        "osl": ("N", "tokens out of a request"),
+        "cached_prefix": ("N", "tokens of the prompt that are cached already"),
+        "chunk": ("N", "tokens of a prompt that one pass reads"),
+        "beams": ("N", "sequences kept for each one asked for"),
+        "shared_prefix": ("N", "positions that are the same in all sequences and kept once"),
+        "attention": ("RULE", "pairs counted: causal or square (default causal)"),
+        "logits": ("WHICH", "positions with logits in a prefill: last or all (default last)"),
+        "mla": ("HOW", "latent attention: auto, expanded, absorbed or reexpanded (default auto)"),
+    },
+    "other memory": {
+        "draft": ("MODEL", "a draft model that is resident, too"),
+        "adapters": ("N", "low-rank adapters that are resident"),
+        "adapter_rank": ("N", "their rank"),
+        "other_bytes": ("SIZE", "bytes that something else holds on each device, such as 2GiB"),
+        "offloaded_weights": ("SHARE", "share of the weights that lies in the host's memory, such as 0.25"),
+        "offloaded_cache": ("SHARE", "share of the cache that lies in the host's memory, such as 0.25"),
+    },
+    "prices": {
+        "usd_per_hour": ("USD", "rent of one accelerator for an hour"),
+        "basis": ("BASIS", "listed prices: on_demand, reserved or spot (default on_demand)"),
+        "provider": ("NAME", "whose listed price (default: the newest, and of one day the lowest)"),
+        "as_of": ("DATE", "prices as they were known on a date, such as 2026-06-01"),
+        "purchase_usd": ("USD", "price of buying an accelerator instead"),
+        "amortisation_years": ("YEARS", "years over which it is written off"),
+        "usd_per_kwh": ("USD", "price of electrical energy"),
+    },
 }
+"""Group of options -> keyword of a plan -> what stands for its value, and what it is."""
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
@@ -114,7 +161,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
     from planner.plan_fields import parse_field
     from planner.plan_file import read_plan
 
-    texts = {name: getattr(args, name, None) for name in OPTIONS}
+    texts = {name: getattr(args, name, None) for options in OPTIONS.values() for name in options}
     said = {
         name: parse_field(name, text, f"--{name.replace('_', '-')}") for name, text in texts.items() if text is not None
     }
@@ -129,19 +176,17 @@ def plan_of(args: argparse.Namespace) -> Plan:
         plan = read_plan(args.plan)
         if args.model is not None:
             raise UsageError("a model and a plan file are both given; the file names its model")
+        if args.edits:
+            said["model"] = edited(plan.model, args.edits)
         return plan.changed(**said) if said else plan
     if args.model is None:
         raise UsageError("no model; name a preset or a file, or give a plan file with --plan")
-    return make_plan(edited(read_model(args.model, args.online), args.edits), **said)
+    return make_plan(edited(read_model(args.model, args.online).architecture, args.edits), **said)
 
 
 def _say(assumed: dict[str, Any], notes: Iterable[str] = ()) -> dict[str, Any]:
     """What was taken for granted and what else to know, beside the data."""
-    shown = (
-        f"{name} = {value:,}" if isinstance(value, int) else f"{name} = {value}" for name, value in assumed.items()
-    )
-    if assumed:
-        note(f"assumed: {', '.join(shown)}")
+    say(assumed)
     for line in notes:
         note(line)
     return assumed
@@ -166,18 +211,16 @@ def _row(args: argparse.Namespace, plan: Plan, assumed: dict[str, Any], **more: 
     emit(args, pandas.DataFrame([plan_row(plan) | more]), assumed)
 
 
-def _is_table(args: argparse.Namespace) -> bool:
-    return args.form == "table" and args.output is None
-
-
 def fit(args: argparse.Namespace) -> int:
     from planner.memory import fit as ask
 
     answer = ask(plan_of(args))
     assumed = _say(answer.assumed, answer.notes)
-    if args.terms:
+    if args.form == "explain":
+        print(answer.explain())
+    elif args.terms:
         emit(args, answer.to_frame(), assumed)
-    elif _is_table(args):
+    elif args.form == "table":
         print(f"{answer}\n  {answer.lever}")
     else:
         found = {name: getattr(answer, name) for name in ("binding", "lever", "longest_context", "most_sequences")}
@@ -189,16 +232,24 @@ def estimate(args: argparse.Namespace) -> None:
     from planner.speed import estimate as ask
 
     answer = ask(plan_of(args))
-    table = _is_table(args) and not args.products
-    assumed = _say(answer.assumed, () if table else answer.notes)  # the table shows them itself
+    text = args.form == "explain" or (args.form == "table" and not args.products)
+    assumed = _say(answer.assumed, () if text else answer.notes)  # the text has them itself
     _say_fit(answer.plan)
-    if args.products:
-        emit(args, answer.products, assumed)
-    elif table:
+    if args.form == "explain":
+        print(answer.explain())
+    elif args.products:
+        products = answer.products
+        alike = [str(name) for name in products if products[name].nunique() == 1]
+        emit(args, products, assumed, spare=tuple(dict.fromkeys((*alike, *SPARE))))
+    elif args.form == "table":
         print(answer)
     else:
         names = "binding_prefill binding_decode mfu_prefill mbu_decode ridge_batch joules_per_output_token".split()
         _row(args, answer.plan, assumed, **{name: getattr(answer, name) for name in names})
+
+
+SPARE = ("component", "compute_s", "memory_s", "format")
+"""Columns of the products that a terminal goes without, after those that say the same of all."""
 
 
 def cost(args: argparse.Namespace) -> None:
@@ -207,7 +258,9 @@ def cost(args: argparse.Namespace) -> None:
     answer = ask(plan_of(args), api=args.api, api_provider=args.api_provider)
     assumed = _say(answer.assumed)
     _say_fit(answer.plan)
-    if _is_table(args):
+    if args.form == "explain":
+        print(answer.explain())
+    elif args.form == "table":
         print(answer)
     else:
         more = {} if answer.api is None else {f"api_{name}": getattr(answer.api, name) for name in API}
@@ -240,7 +293,7 @@ def size(args: argparse.Namespace) -> int:
         )
     if top is not None:
         frame = frame[ranked].head(top)
-    if _is_table(args):
+    if args.form == "table":
         _show_ranking(args, frame)
     else:
         emit(args, frame, assumed)

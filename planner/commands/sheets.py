@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from planner.commands.options import MODEL, Commands, edited, note, read_model
+from planner.commands.options import MODEL, Commands, note, read_model
 from planner.commands.planning import plan_of, plan_options
 
 
@@ -14,6 +14,7 @@ def register(commands: Commands) -> None:
         "workbook",
         workbook,
         "A live .xlsx: change its yellow cells in a spreadsheet program, and every figure follows.",
+        "llama-3.1-8b mla --accelerator h100-sxm --context 32k -o plan.xlsx",
         table=False,
     )
     sub.add_argument("models", nargs="*", metavar="MODEL", help=f"{MODEL}; the first is planned")
@@ -27,5 +28,5 @@ def workbook(args: argparse.Namespace) -> None:
     beside = args.models if args.plan is not None else args.models[1:]
     args.model = args.models[0] if args.models and args.plan is None else None
     plan = plan_of(args)
-    write_workbook([plan, *(edited(read_model(name, args.online), []) for name in beside)], args.output)
+    write_workbook([plan, *(read_model(name, args.online).architecture for name in beside)], args.output)
     note(f"wrote {args.output}")

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.commands.options import Commands, emit, note
+from planner.commands.options import Commands, emit, note, say
 from planner.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ ALIKE = 0.8
 BRIEF = "needed_bytes headroom_bytes ttft_s tpot_s output_tok_s usd_per_mtok_blended verdict warning reason".split()
 """The figures that a terminal has room for, beside the columns of the table."""
 
+SPARE = ("needed_bytes", "ttft_s", "output_tok_s", "usd_per_mtok_blended", "headroom_bytes")
+
 
 def register(commands: Commands) -> None:
     """Add the command of this module."""
@@ -38,6 +40,7 @@ def register(commands: Commands) -> None:
         "Every figure of a table of cases: CSV in, one plan a row, the same rows with their figures out. Columns named "
         "like the options of planner estimate say the plan (model is needed; 128k, 32Ki and 2GiB are read as there); "
         "other columns stay. A row that cannot be says its reason.",
+        "cases.csv -o cases.xlsx",
     )
     sub.add_argument("cases", metavar="CASES", help="a CSV file with a line of heads, or - for standard input")
 
@@ -58,12 +61,12 @@ def rows(args: argparse.Namespace) -> None:
     if refused:
         note(f"{refused:,} of {len(frame):,} rows lack figures; their reason says why")
     frame = frame.assign(**{name: _whole(frame[name]) for name, unit in UNITS.items() if unit in ("1", "B")})
-    if args.output is None and args.form == "table":
+    if args.form == "table":
         frame = frame[[*cases.columns, *BRIEF]]
-    elif args.form != "csv" and not str(args.output).lower().endswith(".csv"):  # there a cell stays as it was written
+    elif args.form != "csv":  # there a cell stays as it was written
         frame = frame.assign(**{name: _numbers(frame[name]) for name in cases.columns})
     frame.attrs["units"] = dict(UNITS)
-    emit(args, frame, _assumed(cases))
+    emit(args, frame, _assumed(cases), SPARE)
 
 
 def read_cases(place: str) -> DataFrame:
@@ -148,10 +151,5 @@ def _assumed(cases: DataFrame) -> dict[str, Any]:
             moe = None if known.moe is None else f"{known.value}, {known.moe} with routed experts"
             assumed[name] = moe or known.value
     assumed |= {name: "each contract's own" for name in ("weights", "kv") if name not in cases.columns}
-    note("assumed where no cell says otherwise: " + ", ".join(map(_said, assumed.items())))
+    say(assumed, "assumed where no cell says otherwise")
     return assumed
-
-
-def _said(item: tuple[str, Any]) -> str:
-    name, value = item
-    return f"{name} = {value:,}" if isinstance(value, int) else f"{name} = {value}"

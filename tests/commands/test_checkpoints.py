@@ -7,6 +7,7 @@ import pytest
 
 import planner
 from planner.cli import main
+from planner.printing import WIDTH
 from tests.sources.builders import gguf_file, safetensors_file
 from tests.sources.test_checkpoint import gpt_oss, shards
 from tests.sources.test_hub import ENDS, layer
@@ -78,6 +79,15 @@ def test_many_differences_are_counted(folder, capsys):
     _, _, err = show(capsys, folder)
     assert "missing: layers.0.mixer.q.weight [64, 64]; " in err
     assert "; and 13 more" in err
+
+
+def test_a_terminal_has_room_for_long_names(tmp_path, capsys):
+    name = "model.text_model.layers.0.block_sparse_moe.experts.0.down_proj.weight"
+    path = safetensors_file(tmp_path / "x.safetensors", [(name, "BF16", (4096, 28_672))])
+    _, out, err = show(capsys, path)
+    assert "117,440,512  234,881,024" in out  # 4096 x 28672, and twice as many bytes
+    assert max(map(len, out.splitlines())) <= WIDTH
+    assert "no room for dtype; --csv has every column" in err
 
 
 def test_without_a_config_the_header_alone_is_listed(tmp_path, capsys):

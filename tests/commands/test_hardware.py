@@ -5,6 +5,7 @@ import json
 import pytest
 
 from planner.cli import main
+from planner.printing import WIDTH
 
 
 @pytest.fixture
@@ -57,6 +58,28 @@ def test_prices_as_of_a_date(run):
 def test_prices_of_tokens(run):
     found = rows(run, "prices", "--api", "--model", "gpt-oss-120b")
     assert {row["model"] for row in found} == {"gpt-oss-120b"}
+
+
+@pytest.mark.parametrize(
+    ("command", "left_out"),
+    [
+        ("accelerators", "mxfp4_flops"),
+        ("prices", ""),
+        ("prices --api", "model_id, note"),
+        ("prices --api --model o3", ""),
+    ],
+)
+def test_a_terminal_has_room(run, command, left_out):
+    status, out, err = run(*command.split())
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= WIDTH
+    assert err == (f"no room for {left_out}; --csv has every column\n" if left_out else "")
+
+
+def test_the_term_of_a_reservation_stands_with_the_note_on_a_terminal(run):
+    argv = ("prices", "--basis", "reserved", "--accelerator", "h100-sxm", "--as-of", "2026-06-01")
+    assert "capacity block" in run(*argv)[1]
+    assert next(row["term"] for row in rows(run, *argv)).startswith("capacity block")
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv", "--md"])

@@ -5,7 +5,16 @@ import json
 import pytest
 
 import planner
+from planner import cost as costs
+from planner import memory, speed
+from planner.assumptions import assumptions
 from planner.cli import main
+from planner.commands import planning
+from planner.plan import fields_of_a_plan
+from planner.plan_fields import parse_field
+from planner.printing import WIDTH
+
+ASK = {"fit": memory, "estimate": speed, "cost": costs}
 
 PLAN = 'model = "llama-3.1-8b"\naccelerator = "h100-sxm"\n[workload]\ncontext = 8192\nsequences = 16\n'
 
@@ -122,6 +131,8 @@ def test_a_note_is_said_once(capsys):
     _, out, err = ran(capsys, *"estimate mixtral-8x7b --accelerator h200 --isl 2k".split())
     assert (out + err).count("tokens are taken to choose their experts evenly") == 1
     assert "1 at once, 2,000 tokens in, 256 out" in out
+    _, out, err = ran(capsys, *"estimate mixtral-8x7b --accelerator h200 --isl 2k --explain".split())
+    assert (out + err).count("tokens are taken to choose their experts evenly") == 1
 
 
 def test_a_plan_file_and_options_above_it(capsys, tmp_path):
@@ -131,11 +142,63 @@ def test_a_plan_file_and_options_above_it(capsys, tmp_path):
     assert row(capsys, "fit", "--plan", str(path), "--sequences", "32", "--count", "2")["count"] == 2
 
 
+def test_an_edit_changes_the_model_of_a_plan_file(capsys, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN, "utf-8")
+    whole = row(capsys, "fit", "--plan", str(path))["kv_cache_bytes"]
+    assert row(capsys, "fit", "--plan", str(path), "--set", "n_kv_heads=4")["kv_cache_bytes"] == whole / 2
+
+
+@pytest.mark.parametrize("command", ["fit", "estimate", "cost"])
+def test_an_answer_explains_itself(capsys, command):
+    argv = f"{command} llama-3.1-8b --accelerator h100-sxm --explain".split()
+    status, out, _ = ran(capsys, *argv)
+    assert (status, out) == (0, f"{getattr(ASK[command], command)('llama-3.1-8b', accelerator='h100-sxm').explain()}\n")
+    assert "\nhow\n" in out
+    assert "sequences that are resident at the same time" in out
+    status, out, err = ran(capsys, *argv, "--json")
+    assert (status, out) == (2, "")
+    assert "--json: not allowed with argument --explain" in err
+    status, _, err = ran(capsys, *argv, "-o", "answer.csv")
+    assert (status, err) == (2, "planner: --explain and -o answer.csv say two forms; leave one out\n")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "fit deepseek-v3 --accelerator h200 --count 16 --tp 8 --pp 2 --terms",
+        "estimate deepseek-v3 --accelerator h200 --count 16 --tp 8 --pp 2 --products",
+        "estimate qwen3-next-80b-a3b --accelerator h200 --count 4 --products",
+    ],
+)
+def test_a_terminal_has_room_for_terms_and_products(capsys, argv):
+    _, out, _ = ran(capsys, *argv.split())
+    assert max(map(len, out.splitlines())) <= WIDTH
+
+
+def test_every_field_of_a_plan_is_an_option():
+    options = {name for group in planning.OPTIONS.values() for name in group}
+    assert options | {"model", "mtp"} | {*assumptions()} >= {*fields_of_a_plan()}
+
+
 def test_assumptions_are_replaced_by_name(capsys):
     argv = "fit llama-3.1-8b --accelerator h100-sxm --assume memory_fraction=0.5 --assume reserve_bytes=2GiB".split()
     _, out, err = ran(capsys, *argv)
     assert "reserve                      2 GiB" in out
     assert "memory_fraction" not in err
+
+
+@pytest.mark.parametrize("command", ["fit", "cost"])
+def test_what_is_assumed_is_said_as_it_can_be_given(capsys, command):
+    _, _, err = ran(capsys, command, "llama-3.1-8b", "--accelerator", "h100-sxm")
+    (line,) = [line for line in err.splitlines() if line.startswith("assumed: ")]
+    said = dict(word.split(" = ") for word in line.removeprefix("assumed: ").split(", "))
+    plan = planner.fit("llama-3.1-8b", accelerator="h100-sxm").plan
+    known = {name: text for name, text in said.items() if name in assumptions() and name != "isl"}
+    assert len(known) >= 5
+    assert {name: parse_field(name, text) for name, text in known.items()} == {
+        name: plan.assume(name) for name in known
+    }
 
 
 @pytest.mark.parametrize(

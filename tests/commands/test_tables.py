@@ -137,7 +137,7 @@ def test_a_column_that_was_meant_as_a_field_is_pointed_at(run, tmp_path):
         (b"model,tp\nmha,1,2,3\n", "is no CSV table: "),
         (b'model,tp\n"mha,1\n', "is no CSV table: "),
         (b"model,reason\nmha,x\n", "a column 'reason' already"),
-        (b"{\"model\": 1}", "has no column 'model'"),
+        (b'{"model": 1}', "has no column 'model'"),
     ],
 )
 def test_what_is_no_table_gets_one_sentence(run, tmp_path, data, sentence):
