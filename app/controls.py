@@ -47,13 +47,10 @@ def sidebar() -> None:
         _choose_decoders()
         _add_decoder()
         st.subheader("Load", divider="gray")
-        left, right = st.columns(2)
-        with left:
-            _text("context", "Context")
-            _text("from", "Chart from")
-        with right:
-            _text("batch", "Batch")
-            _text("to", "Chart to")
+        for pair in ({"context": "Context", "batch": "Batch"}, {"from": "Chart from", "to": "Chart to"}):
+            for column, (word, label) in zip(st.columns(2), pair.items(), strict=True):
+                with column:
+                    _text(word, label)
         _choice("weights", "Weights stored as")
         _choice("kv", "Cache stored as")
         st.caption("128k = 128,000 and 128Ki = 131,072.")

@@ -35,7 +35,8 @@ def draw(decoder: Decoder, plan: Plan, drawn: dict[str, go.Figure]) -> pd.DataFr
     if carried.empty:
         st.info("None of these layouts can be ranked; the table below says why.", icon=":material/info:")
     else:
-        st.markdown(f"Each is as many replicas as {plan.sequences:,} sequences need; the cheapest per token first.")
+        many = "1 sequence needs" if plan.sequences == 1 else f"{plan.sequences:,} sequences need"
+        st.markdown(f"Each is as many replicas as {many}; the cheapest per token first.")
         _table(carried.head(SHOWN), plan)
         if len(carried) > SHOWN:
             with st.expander(f"{len(carried) - SHOWN} more that carry the load"):

@@ -24,6 +24,7 @@ from planner.workings import Working
 STYLE = """
 <style>
 .stMainBlockContainer { padding-top: 4.5rem }
+:has(> [data-testid=stMultiSelectTagsContainer]) { max-height: none }
 .stMarkdown p:has(.katex) { overflow-x: auto; overflow-y: hidden; padding-block: .2rem }
 .katex-display { overflow-x: auto; overflow-y: hidden; padding-block: .35rem }
 .planner { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums;
@@ -40,7 +41,8 @@ STYLE = """
   .st-key-page button { padding-inline: .45rem }
   .planner thead { position: absolute; clip-path: inset(50%); height: 1px; overflow: hidden }
   .planner tr { display: block; padding: .5rem 0; border-bottom: 2px solid var(--line) }
-  .planner th, .planner td, .planner td.text { display: flex; justify-content: space-between; gap: 1rem; border: 0;
+  .planner th { display: block; padding: .15rem 0; border: 0; text-align: left }
+  .planner td, .planner td.text { display: flex; justify-content: space-between; gap: 1rem; border: 0;
     padding: .15rem 0; text-align: right; overflow-wrap: anywhere }
   .planner td:not(.text) { white-space: normal }
   .planner td::before { content: attr(data-label); opacity: .8; text-align: left; overflow-wrap: normal }
@@ -147,9 +149,9 @@ def xlsx(what: Any) -> bytes:
 def how(working: Working, binary: bool) -> None:
     """How a figure came about: the formula, its letters, the numbers in it and its source, or the addends."""
     unit = {"1": "", "token": " tokens"}.get(working.unit, f" {working.unit}")
-    whole = isinstance(working.value, int)
+    whole, never = isinstance(working.value, int), working.value != working.value
     exact = show_exact(working.value) if whole else f"{working.value:,.2f}"
-    st.markdown(f"**{exact}{unit}**{', exact' if whole else ''}")
+    st.markdown(f"**{'n/a' if never else exact + unit}**{', exact' if whole else ''}")
     if working.explanation is not None:
         explanation(working.explanation)
     elif working.addends:
@@ -163,7 +165,8 @@ def how(working: Working, binary: bool) -> None:
             "The sum of what the contract's bill declares: every tensor, product and cache entry, times its layers."
         )
     else:
-        st.caption("Solved on the cache's true curve, which has a bend where a window is full.")
+        solved = "Never reached" if never else "Solved"
+        st.caption(f"{solved} on the cache's true curve, which has a bend where a window is full.")
 
 
 def explanation(found: Explanation, *, heading: bool = True) -> None:

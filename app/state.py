@@ -17,7 +17,7 @@ import streamlit as st
 
 from planner.app import decoders, words
 from planner.contract import Architecture
-from planner.errors import InputError, PlannerError
+from planner.errors import InputError, PlannerError, suggest
 from planner.formula import formulas
 from planner.scenarios import COMPARISON_SET
 from planner.spec import LARGEST, shown
@@ -81,7 +81,8 @@ def begin(choices: Mapping[str, Sequence[str]]) -> None:
         for word, default in DEFAULTS.items():
             text = st.query_params.get(word, default)
             if word in choices and text not in choices[word]:
-                state["problems"].append(f"The link says {word} = {shown(text)}, which is none of the choices.")
+                near = suggest(text[:LONGEST_TEXT], choices[word]) or "."
+                state["problems"].append(f"The link says {word} = {shown(text)}, which is none of the choices{near}")
                 text = default
             state.setdefault(word, text[:LONGEST_TEXT])
         for word in ("edit", "base"):

@@ -106,6 +106,10 @@ _VOCABULARY = (
     ("accelerators", "n_a", "1", "accelerators that are paid for"),
     ("power_w", r"\Pi", "W", "power that an accelerator draws"),
     ("pue", r"\eta", "1", "power of the site for each watt of its machines"),
+    # a pipeline
+    ("chunks", "n_c", "1", "chunks of a prompt that follow one another through the stages"),
+    ("through_s", r"t_{\Sigma}", "s", "time of a chunk on all stages together"),
+    ("slowest_s", r"t_{\max}", "s", "time of a chunk on the slowest stage"),
     # money and rates
     ("tokens", "n", "token", "tokens that are priced, of whichever class"),
     ("seconds", r"\tau", "s", "time that accelerators work for them"),

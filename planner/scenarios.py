@@ -34,6 +34,7 @@ COLUMNS = (
     "name parameters active_parameters weights_basis weight_bytes cache_bytes_per_token cache_fixed_bytes cache_bytes "
     "crossover_tokens crossover_note prefill_flops decode_flops cache_ratio warning reason"
 ).split()
+TEXTS = ("weights_basis", "crossover_note", "warning", "reason")
 
 
 def compare(models: Iterable[Any] = COMPARISON_SET, *, derive: bool = False, **load_fields: Any) -> pd.DataFrame:
@@ -54,19 +55,18 @@ def compare(models: Iterable[Any] = COMPARISON_SET, *, derive: bool = False, **l
     for row in rows:
         if base is not None and row.get("cache_bytes"):
             row["cache_ratio"] = base / row["cache_bytes"]
-    return _frame({name: _column([row.get(name) for row in rows]) for name in COLUMNS})
+    absent = dict.fromkeys(TEXTS, "")
+    return _frame({name: _column([row.get(name, absent.get(name)) for row in rows]) for name in COLUMNS})
 
 
 def _column(values: list[Any]) -> Any:
-    """Exact values as a column: whole numbers stay whole where some are absent; an absent text is empty."""
+    """Exact values as a column: whole numbers stay whole where some are absent."""
     present = [value for value in values if value is not None]
     if len(present) == len(values):
         return values
     if present and all(isinstance(value, int) for value in present):
         return pd.array(values, dtype="Int64") if all(abs(v) < 2**63 for v in present) else np.array(values, object)
-    if any(isinstance(value, float) for value in present):
-        return [math.nan if value is None else value for value in values]
-    return ["" if value is None else value for value in values]
+    return [math.nan if value is None else value for value in values]
 
 
 def _row(architecture: Architecture, asked: Load) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def sweep(
     [[1000, 3, nan, 'layers[0].mixer: n_kv_heads = 3 does not divide n_heads = 32'], [2000, 8, 262144000.0, '']]
     """
     scenarios = _cases(models, how, cases, axes)
-    texts = {name: Texts(scenarios.rows) for name in ("weights_basis", "crossover_note", "warning", "reason")}
+    texts = {name: Texts(scenarios.rows) for name in TEXTS}
     figures: dict[str, Any] = {}
     refused: list[tuple[Any, PlannerError]] = []
     for group in scenarios.groups():

@@ -6,6 +6,7 @@ decoder has not (biases, mixed layers, scales of a format) makes them differ, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -53,7 +54,9 @@ def workings(model: Architecture, load: Load, names: Iterable[str] = tuple(NAMED
     524812288
     """
     figures = summary(model, load)
-    figures["crossover_tokens"] = crossover(model, load, figures["weight_bytes"]).tokens
+    found = crossover(model, load, figures["weight_bytes"])
+    absent = any(held for held, _ in found.absent(figures["weight_bytes"] / load.batch))
+    figures["crossover_tokens"] = math.nan if absent else found.tokens
     values = _words(model, load, figures)
     return {name: _working(model, name, load, figures[name], values) for name in names}
 

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, settings
 
 
 def pytest_configure(config):
-    """The default run tries the same examples each time, so that its verdict is about the code; a fuzz run searches anew.
+    """The default run tries the same examples each time, so that it judges the code alone; a fuzz run searches anew.
 
     How long an example takes depends on what else the machine does; what it finds does not.
     """

@@ -23,6 +23,7 @@ TEXTS = {
     "usd_per_hour": ("2.50", 2.5),
     "prefill_tokens": ("8k", 8000),
     "collective_latency_s": ("0.00001", 1e-5),
+    "seconds_per_layer": ("65 µs", 65e-6),
     "mtp": ("TRUE", True),
     "kv": ("fp8", "fp8"),
     "engine": ("sglang", "sglang"),

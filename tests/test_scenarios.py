@@ -41,6 +41,9 @@ def test_a_context_beyond_learned_positions_leaves_a_reason_and_no_figures():
     assert row["parameters"] == 124_439_808
     assert pd.isna(row["cache_bytes"])
     assert row["reason"] == "128000 positions exceed the 1024 learned ones"
+    (alone,) = compare(["gpt2"]).to_dict("records")
+    assert all(math.isnan(alone[name]) for name in ("cache_bytes", "crossover_tokens", "decode_flops", "cache_ratio"))
+    assert (alone["crossover_note"], alone["warning"]) == ("", "")
     assert compare(["gpt2"], context=1024).iloc[0]["cache_bytes"] == 2 * 12 * 768 * 2 * 1024
 
 

@@ -1,5 +1,7 @@
 """Every figure is what its formula gives, or the sum of its addends."""
 
+import math
+
 import pytest
 
 import planner
@@ -47,6 +49,12 @@ def test_a_full_window_has_its_own_formula():
     found = workings(model, Load(context=1000))["cache_bytes"]
     assert found.explanation.formula.name == "kv_payload_windowed"
     assert found.explanation.values["window"] == 100
+
+
+def test_a_crossover_that_never_comes_is_none():
+    found = workings(planner.load("mistral-7b-v0.1"), Load(context=1000), ["crossover_tokens"])["crossover_tokens"]
+    assert math.isnan(found.value)
+    assert found.explanation is None
 
 
 def test_words_are_left_out_where_there_is_no_one_value():

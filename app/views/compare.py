@@ -93,6 +93,7 @@ def _cache(view: View, drawn: dict[str, go.Figure], low: int, high: int) -> None
         if row["reason"]:
             st.warning(f"{state.plain(row['name'])}: {state.plain(row['reason'])}", icon=":material/warning:")
     drawn["cache"] = figures.cache_over_context(frame, log=view.log, binary=view.binary)
+    st.caption("A ring marks the context at which the cache of the batch takes as many bytes as the weights.")
     picked = show.figure(drawn["cache"], "cache", reads=True)
     firsts = frame.drop_duplicates("name").to_dict("records")
     st.markdown("  \n".join(f"**{state.plain(row['name'])}** · {crossing(row)}" for row in firsts))

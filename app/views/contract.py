@@ -25,13 +25,14 @@ def draw() -> None:
     if any(each.token == token for each in state.shown_decoders()):
         architecture = decoders.contract(token)
         _differences(token)
-        fields, toml = st.tabs(["Fields", "TOML"])
+        _downloads(architecture)
+        fields, toml, checks = st.tabs(["Fields", "TOML", "Verify"])
         with fields:
             _fields(token)
         with toml:
             _toml(token, to_toml(architecture))
-        _downloads(architecture)
-        _verify(token)
+        with checks:
+            _verify(token)
     elif st.button("Take the edits back", icon=":material/undo:"):
         name, _ = decoders.split(token)
         state.replace_decoder(token, name)
@@ -136,7 +137,6 @@ def _downloads(architecture: Any) -> None:
 
 
 def _verify(token: str) -> None:
-    st.subheader("Verify")
     st.caption("Runs the contract in NumPy, made small, and holds every count to what was measured.")
     full = st.toggle("Keep the depth and read longer sequences", key="full")
     if st.button("Run the checklist", icon=":material/play_arrow:"):

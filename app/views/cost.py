@@ -25,7 +25,7 @@ BELOW = 50  # and begins at so small a part of it
 
 COLUMNS = {
     "price of": st.column_config.TextColumn("price of", width=122),
-    "USD": st.column_config.NumberColumn("USD ✎", format="%.6g", width=76),
+    "USD": st.column_config.NumberColumn("USD", format="%.6g", width=76),
     "as of": st.column_config.TextColumn("as of", width=84),
     "from": st.column_config.TextColumn("from", width=76),
 }

@@ -9,15 +9,21 @@ import streamlit as st
 
 from planner.app import controls, show, state
 from planner.app.state import CHOICES, Decoder
+from planner.curves import flops_by_group
 from planner.equations import equations
 from planner.errors import PlannerError
+from planner.figures.comparing import crossing
 from planner.formula import Formula, formulas
 from planner.quantities import Quantity
+from planner.scenarios import compare
 from planner.summary import Load
 from planner.units import RULES, SPELLINGS, parse_quantity
-from planner.workings import words
+from planner.workings import words, workings
 
 CROSSOVERS = "planner.textbook.crossovers"
+CORE = "core_equals_"
+OVER = {"projections": ["projection"], "layer": ["projection", "feed-forward"]}
+"""What the attention core overtakes, in the name of a formula -> the parts of `planner.curves` that it means."""
 
 
 def draw() -> None:
@@ -26,14 +32,26 @@ def draw() -> None:
     token = controls.which_decoder("edit", "Decoder")
     decoder = next((each for each in state.shown_decoders() if each.token == token), None)
     context, batch = state.number("context"), state.number("batch")
-    values: dict[str, Any] = {}
-    if decoder is not None and context is not None and batch is not None:
-        values = words(decoder.architecture, Load(context=context, batch=batch, **state.formats_asked()))
-    _formula(values)
+    if decoder is None or context is None or batch is None:
+        _formula({})
+    else:
+        said = {"context": context, "batch": batch, **state.formats_asked()}
+        values = words(decoder.architecture, Load(**said))
+        even = _grows_evenly(decoder, Load(**said))
+        if not even:
+            del values["kv_bytes_per_token"]  # it is another one at another context
+        _formula(values)
+        st.subheader(f"Crossovers of {state.plain(decoder.label)}, solved")
+        if not even:
+            _true_crossover(decoder, said)
+        _crossovers(decoder, values)
     if decoder is not None:
-        if values:
-            _crossovers(decoder, values)
         _equations(decoder)
+
+
+def _grows_evenly(decoder: Decoder, load: Load) -> bool:
+    """Whether the closed form of the cache's crossover is the true one: no layer has a window or a state of its own."""
+    return workings(decoder.architecture, load, ["crossover_tokens"])["crossover_tokens"].explanation is not None
 
 
 def _formula(values: dict[str, Any]) -> None:
@@ -86,22 +104,25 @@ def _typed(missing: list[Quantity]) -> dict[str, Any]:
 
 
 def _crossovers(decoder: Decoder, values: dict[str, Any]) -> None:
-    st.subheader(f"Crossovers of {state.plain(decoder.label)}, solved")
-    found = 0
-    for formula in formulas.values():
-        if formula.function.__module__ != CROSSOVERS or not all(word in values for word in formula.words):
-            continue
-        found += 1
-        _crossover(formula, values)
-    if not found:
-        st.caption("Its layers are not all alike, and none of the closed forms holds for it.")
+    for name, formula in formulas.items():
+        if formula.function.__module__ == CROSSOVERS and all(word in values for word in formula.words):
+            _crossover(decoder, name, formula, values)
 
 
-def _crossover(formula: Formula, values: dict[str, Any]) -> None:
+def _true_crossover(decoder: Decoder, said: dict[str, Any]) -> None:
+    """Where the cache reaches the weights on its true curve."""
+    row = compare([decoder.architecture], **said).to_dict("records")[0]
+    st.markdown(f"**{crossing(row)}**")
+    st.caption("Its cache does not grow evenly with every position, so this is solved on its true curve.")
+
+
+def _crossover(decoder: Decoder, name: str, formula: Formula, values: dict[str, Any]) -> None:
     try:
         explanation = formula.explain(values)
     except PlannerError as error:
         state.problem_box(state.plain(str(error)))
+        return
+    if name.startswith(CORE) and not _overtakes(decoder, name.removeprefix(CORE), explanation.value):
         return
     unit = {"1": "", "token": " tokens"}.get(formula.unit, f" {formula.unit}")
     never = "" if explanation.value > 0 else " (it does not happen)"
@@ -109,6 +130,14 @@ def _crossover(formula: Formula, values: dict[str, Any]) -> None:
     st.markdown(_inline(f"{formula.latex} = {explanation.line}"))
     if formula.validity:
         st.caption(state.plain(f"Holds for: {formula.validity}."))
+
+
+def _overtakes(decoder: Decoder, which: str, tokens: float) -> bool:
+    """Whether the counts of this decoder, whatever its windows and experts, cross within two tokens of the solution."""
+    parts, _, phase = which.partition("_")
+    work = flops_by_group(decoder.architecture, phase, [max(1, round(tokens) - 2), round(tokens) + 2])
+    more = work["attention"] - work[OVER[parts]].sum(axis=1)
+    return bool(more[0] <= 0 <= more[1])
 
 
 def _inline(latex: str) -> str:

@@ -55,7 +55,7 @@ def draw() -> None:
     _assumptions(plan, words.TIMES)
     timed, priced, frame = state.attempt(plans.timed, plan), None, None
     if timed is not None:
-        times = None if answer is None else state.attempt(_speed, timed, answer.fits, drawn)
+        times = None if answer is None else state.attempt(_speed, timed, answer.fits, drawn, binary)
         priced = state.attempt(plans.priced, timed)
         if priced is not None:
             if times is not None:
@@ -75,7 +75,7 @@ def draw() -> None:
 
 def _memory(plan: Plan, drawn: dict[str, go.Figure], binary: bool) -> Fit:
     answer = fit(plan)
-    _verdict(answer)
+    _verdict(answer, binary)
     st.subheader("Memory")
     _room(answer, binary)
     frame = answer.to_frame()
@@ -106,12 +106,12 @@ def _stage(answer: Fit, frame: pd.DataFrame, binary: bool) -> str:
     return answer.rank if chosen == words.FULLEST else str(totals.index[int(chosen)])
 
 
-def _verdict(answer: Fit) -> None:
+def _verdict(answer: Fit, binary: bool) -> None:
     plan = answer.plan
     where = f"{plan.model.name} on {plan.layout.accelerators} x {plan.device.name} ({plan.layout})"
     head = {"fits": "It fits.", "tight": "It fits tightly.", "does not fit": "It does not fit.", "unknown": "Unknown."}
     binding = f"Most of the memory is {answer.binding}."
-    lever = answer.lever
+    lever = answer.lever_in(binary=binary)
     lever = lever[0].upper() + lever[1:] if answer.fits else f"What would help: {lever}"
     BOXES[answer.verdict](
         f"**{head[answer.verdict]}** {state.plain(f'{where}. {binding} {lever}.', 900)}", icon=ICONS[answer.verdict]
@@ -164,7 +164,7 @@ def _assumptions(plan: Plan, names: tuple[str, ...]) -> None:
             plans.text(name, width=230, plan=plan)
 
 
-def _speed(plan: Plan, fits: bool, drawn: dict[str, go.Figure]) -> Estimate:
+def _speed(plan: Plan, fits: bool, drawn: dict[str, go.Figure], binary: bool) -> Estimate:
     answer = estimate(plan)
     if not fits:
         st.warning("The plan does not fit; it would be as fast as this if it did.", icon=":material/warning:")
@@ -193,7 +193,7 @@ def _speed(plan: Plan, fits: bool, drawn: dict[str, go.Figure]) -> Estimate:
             show.figure(drawn[phase], phase)
     _words(answer)
     st.markdown("**Roofline**")
-    drawn["roofline"] = figures.roofline(products, answer.roofs)
+    drawn["roofline"] = figures.roofline(products, answer.roofs, binary=binary)
     show.figure(drawn["roofline"], "roofline")
     st.caption("A point is a product, larger the more of its phase it takes; the solid roof is the data sheet's.")
     with st.expander("Every product"):
@@ -201,7 +201,7 @@ def _speed(plan: Plan, fits: bool, drawn: dict[str, go.Figure]) -> Estimate:
             [
                 f"{row['product']}\n{row['phase']}, {row['rank']}",
                 shown(row["flops"], "FLOP"),
-                shown(row["bytes"], "B"),
+                shown(row["bytes"], "B", binary=binary),
                 f"{row['flops'] / row['bytes']:,.1f}" if row["bytes"] else "–",
                 shown(row["seconds"], "s"),
                 row["binding"],
@@ -230,6 +230,7 @@ def _addends(answer: Estimate, products: pd.DataFrame, name: str) -> None:
         if each == phase:
             parts[component] = parts.get(component, 0.0) + seconds
     parts |= {"collectives": spent["link"], "fixed time of the layers": spent["fixed time"]}
+    parts |= {"stages that read chunks at the same time": spent["overlap"]} if spent["overlap"] else {}
     parts |= {"waiting for a slower stage": spent["waiting"]} if spent["waiting"] else {}
     rows = [[what.replace("_", " "), shown(seconds, "s")] for what, seconds in parts.items()]
     rows.append(["sum", shown(sum(parts.values()), "s")])
@@ -252,12 +253,15 @@ def _words(answer: Estimate) -> None:
     ]
     st.markdown(state.plain(" ".join(said)))
     for note in answer.notes:
-        st.caption(state.plain(note))
+        st.caption(state.plain(f"{note[0].upper()}{note[1:]}."))
 
 
 def _cost(plan: Plan, times: Estimate) -> None:
     st.subheader("Cost")
-    answer = cost(plan)
+    answer = state.attempt(cost, plan)
+    if answer is None:
+        st.caption("The Cost page takes a price of your own: type it into its table.")
+        return
     money.metrics(answer, times, PRICES)
     hour = f"{money.usd(answer.hour.usd)} for an accelerator-hour ({answer.hour.provenance}: {answer.hour.source})"
     st.caption(state.plain(f"{hour}; the Cost page has the rest."))

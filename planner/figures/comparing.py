@@ -76,7 +76,8 @@ def cache_by_layer(frame: pd.DataFrame, *, log: bool = False, binary: bool = Tru
         ]
         drawn = sizes.where((sizes > 0) | (not log))
         trace = drawing.curve(name, part["layer"], drawn, texts, style)
-        trace["line"]["shape"], trace["marker"]["size"] = "hvh", 4
+        trace["line"] |= {"shape": "hvh", "dash": "solid", "width": 1}  # dashes of so many corners are no steps
+        trace["marker"]["size"] = 5
         trace["hovertemplate"] = "%{fullData.name}<br>layer %{x}<br>%{text}<extra></extra>"
         ends.append((drawn, name, style[0]))
         distinct = sizes.value_counts(sort=False).items()
@@ -105,6 +106,6 @@ def _weight_levels(drawing: Drawing, weights: Mapping[str, float], binary: bool)
     colours = {name: style[0] for name, style in zip(weights, styles(weights), strict=True)}
     shifts = drawing.apart(list(sizes))
     for (size, names), shift in zip(sizes.items(), shifts, strict=True):
-        whose = "" if len(sizes) == 1 else " of " + plain(", ".join(names), 40)
+        whose = "" if len(sizes) == 1 else plain(", ".join(names), 16) + " "
         colour, dash = (colours[names[0]], "dot") if len(names) == 1 and len(sizes) > 1 else (NEUTRAL, "solid")
-        drawing.level(size, f"weights{whose} {show(size, 'B', binary=binary)}", colour, dash, shift)
+        drawing.level(size, f"{whose}weights {show(size, 'B', binary=binary)}", colour, dash, shift)

@@ -1,8 +1,9 @@
 """What all figures share: styles of lines, labels that do not meet, axes with ticks in the units that people read.
 
 A line is told apart by its colour, its dashes, its marker and the label at its end, so that no reader depends on the
-colour; the colours are of middle lightness and stand on a white page as on a dark one. `layout.meta` holds the title
-and a sentence for those who cannot see the figure. Names are text and nothing else, whatever they contain.
+colour; the colours are of middle lightness and stand on a white page as on a dark one, whose own colour is a halo
+around every label that lies on lines. `layout.meta` holds the title and a sentence for those who cannot see the figure.
+Names are text and nothing else, whatever they contain.
 """
 
 from __future__ import annotations
@@ -33,12 +34,17 @@ STYLES: tuple[Style, ...] = (
 
 NEUTRAL = "#7a7f87"
 HEIGHT = 440
-MARGIN = {"l": 68, "r": 96, "t": 32, "b": 48}
+MARGIN = {"l": 68, "r": 104, "t": 32, "b": 48}
 LEGEND = 28  # pixels of a legend below the plot
 LINE_HEIGHT = 15  # pixels between two labels, one above the other
+LETTER = 6  # pixels of a character of a label
 PILL = (8, 19)  # pixels of a character of a crossing's label, and of its height
-NARROWEST = 190  # pixels of the plot on a telephone, for which labels are kept apart
+LOW = 80  # pixels above the foot of the plot, below which there is no room for such labels
+NARROWEST = 182  # pixels of the plot on a telephone, for which labels are kept apart
+END = 8  # pixels between the plot and the names of its lines
 LONGEST_NAME = 22
+HALO = ",".join(["0 0 2px Canvas"] * 6)
+"""Shadow of a label in the colour of the page, dense enough to hide a line."""
 
 
 @dataclass(slots=True)
@@ -58,6 +64,7 @@ class Drawing:
     notes: list[dict[str, Any]] = field(default_factory=list)
     shapes: list[dict[str, Any]] = field(default_factory=list)
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    taken: list[tuple[float, float, float]] = field(default_factory=list)  # labels: left, right, middle, in pixels
 
     def tokens_axis(self, values: Iterable[float]) -> None:
         """The x axis as positions: 10k and 1M, as they are typed in."""
@@ -111,14 +118,21 @@ class Drawing:
         line = {"color": colour, "width": 1.5, "dash": dash}
         self.shapes.append({"type": "line", "xref": "x domain", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line})
         self._note(text, "x domain", 0, y, colour, xanchor="left", xshift=4, yanchor="bottom", yshift=shift)
+        self.taken.append((4, 4 + LETTER * len(text), self._pixels(y) + shift + LINE_HEIGHT / 2))
 
     def rings(self, marks: Sequence[tuple[float, float, str, str]]) -> None:
-        """A ring at each (x, y, colour, words), with x as its label below it, lower where that would hide another."""
-        taken: list[tuple[float, float, float]] = []
+        """A ring at each (x, y, colour, words), with x as its label below it, farther where that would hide another.
+
+        At the right end, where the lines have their names, the label lies on the left of its ring; at the foot, where
+        the axis has its own, above it.
+        """
         for x, y, colour, words in sorted(marks):
             text, at = f"{x:,.0f}", math.log10(x) if self.log else x
-            left = self._across(at)
-            down = self._clear(left, left + PILL[0] * len(text) + 8, y, itertools.count(18, PILL[1]), taken)
+            left, width, anchor, ax = self._across(at), PILL[0] * len(text) + 8, "left", 4
+            if left + width > NARROWEST + END:
+                left, anchor, ax = left - width, "right", -4
+            side = 1 if self._pixels(y) > LOW else -1
+            down = self._clear(left, left + width, y, itertools.count(18 * side, PILL[1] * side))
             ring = {"symbol": "circle-open", "size": 13, "color": colour, "line": {"width": 2.5}}
             self.curve(words, [x], [y], [f"{text} tokens"], (colour, "solid", "circle-open")).update(
                 name=plain(words, 80),
@@ -126,13 +140,13 @@ class Drawing:
                 marker=ring,
                 hovertemplate="%{fullData.name}<br>%{text}<extra></extra>",
             )
-            self._note(f"<b>{text}</b>", "x", at, y, "#ffffff", xanchor="left", yanchor="middle", ax=4, ay=down)
+            self._note(f"<b>{text}</b>", "x", at, y, "#ffffff", xanchor=anchor, yanchor="middle", ax=ax, ay=down)
+            self.notes[-1]["font"]["shadow"] = "none"
             thread = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": colour, "standoff": 7}
             self.notes[-1] |= {"bgcolor": _darker(colour), "borderpad": 2, **thread}
 
     def tags(self, marks: Sequence[tuple[float, float, str, str]]) -> None:
         """Words beside each (x, y, colour, words), where they hide no others; on its left at the right end."""
-        taken: list[tuple[float, float, float]] = []
         for x, y, colour, words in sorted(marks):
             at, width = math.log10(x) if self.log else x, PILL[0] * len(words)
             left = self._across(at) + 8
@@ -140,7 +154,7 @@ class Drawing:
             if left + width > NARROWEST:
                 left, anchor, shift = left - width - 16, "right", -8
             either = (step for far in itertools.count(12, PILL[1]) for step in (far, -far))
-            down = self._clear(left, left + width, y, either, taken)
+            down = self._clear(left, left + width, y, either)
             self._note(plain(words), "x", at, y, colour, xanchor=anchor, xshift=shift, yanchor="middle", yshift=-down)
 
     def upright(self, x: float, words: str, colour: str, side: str = "left", dash: str = "dot") -> None:
@@ -159,7 +173,7 @@ class Drawing:
         ends = [(values[-1], name, colour) for values, name, colour in known if values]
         for (y, name, colour), shift in zip(ends, self.apart([y for y, _, _ in ends]), strict=True):
             self._note(
-                plain(name, 15), "x domain", 1, y, colour, xanchor="left", xshift=8, yanchor="middle", yshift=shift
+                plain(name, 15), "x domain", 1, y, colour, xanchor="left", xshift=END, yanchor="middle", yshift=shift
             )
 
     def apart(self, heights: Sequence[float]) -> list[float]:
@@ -211,7 +225,7 @@ class Drawing:
         return {"text": text, "showarrow": False, "yshift": 8, "font": {"size": 13}, **place}
 
     def _note(self, text: str, xref: str, x: float, y: float, colour: str, **place: Any) -> None:
-        font = {"color": colour, "size": 12}
+        font = {"color": colour, "size": 12, "shadow": HALO}
         note = {"text": text, "xref": xref, "x": x, "y": self._height(y), "showarrow": False, "font": font}
         self.notes.append({**note, **place})
 
@@ -225,20 +239,15 @@ class Drawing:
         low, high = self.axes["x"]["range"]
         return float((at - low) / (high - low) * NARROWEST)
 
-    def _clear(
-        self, left: float, right: float, y: float, steps: Iterable[int], taken: list[tuple[float, float, float]]
-    ) -> int:
-        """The first of some steps below y at which a label hides none of those `taken` (left, right, middle).
-
-        The label joins them.
-        """
+    def _clear(self, left: float, right: float, y: float, steps: Iterable[int]) -> int:
+        """The first of some steps below y at which a label hides none of those `taken`, which it joins."""
         height = self._pixels(y)
         down = next(
             step
             for step in steps
-            if all(right < a or b < left or abs(height - step - c) >= PILL[1] for a, b, c in taken)
+            if all(right < a or b < left or abs(height - step - c) >= PILL[1] for a, b, c in self.taken)
         )
-        taken.append((left, right, height - down))
+        self.taken.append((left, right, height - down))
         return down
 
     def _height(self, y: float) -> float:
@@ -276,8 +285,9 @@ def styles(names: Iterable[str]) -> list[Style]:
 
 
 def to_html(figure: go.Figure) -> str:
-    """The figure as one page that needs nothing else: Plotly is inside it."""
-    page = go.Figure(figure).update_layout(title=figure.layout.meta["title"], margin_t=56)
+    """The figure as one white page that needs nothing else: Plotly is inside it; its letters are wide."""
+    room = {"t": 72, "r": figure.layout.margin.r + 24}
+    page = go.Figure(figure).update_layout(title=figure.layout.meta["title"], margin=room, template="plotly_white")
     return str(page.to_html(include_plotlyjs=True, full_html=True, config={"displaylogo": False}))
 
 

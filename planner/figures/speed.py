@@ -20,8 +20,10 @@ SIZES = (7, 24)  # pixels of a product that takes no time, and of one that takes
 SPENT = {
     "compute": (STYLES[0][0], ""),
     "bandwidth": (STYLES[1][0], "/"),
+    "host link": (STYLES[3][0], "+"),
     "link": (STYLES[3][0], "x"),
     "fixed time": (NEUTRAL, "."),
+    "overlap": (STYLES[4][0], "-"),
     "waiting": (STYLES[4][0], "+"),
 }
 """What a phase's seconds are spent on -> how its bar looks."""
@@ -29,7 +31,7 @@ SPENT = {
 TOTAL, FLOOR = (STYLES[5][0], ""), (STYLES[2][0], ".")
 
 
-def roofline(products: pd.DataFrame, roofs: pd.DataFrame) -> go.Figure:
+def roofline(products: pd.DataFrame, roofs: pd.DataFrame, *, binary: bool = True) -> go.Figure:
     """Every product of both phases as a point, FLOPs for each byte against FLOP/s, under the roofs of its device.
 
     `products` and `roofs` are those of `planner.speed.Estimate`. A point's size is its share of the phase's time; the
@@ -50,7 +52,7 @@ def roofline(products: pd.DataFrame, roofs: pd.DataFrame) -> go.Figure:
     tags = []
     for phase, style in PHASES.items():
         part = points[points["phase"] == phase].sort_values("seconds", ascending=False)
-        _products(drawing, phase, part, products.loc[products["phase"] == phase, "seconds"].sum())
+        _products(drawing, phase, part, products.loc[products["phase"] == phase, "seconds"].sum(), binary)
         distinct = part.drop_duplicates("component").head(TAGS)
         tags += [
             (row["intensity"], row["rate"], style[0], row["component"].replace("_", " "))
@@ -75,9 +77,9 @@ def _roof(drawing: Drawing, roof: pd.Series, low: float, high: float, side: str)
     drawing.upright(roof["peak_ridge"], f"{roof['format']} ridge {roof['peak_ridge']:,.0f}", NEUTRAL, side)
 
 
-def _products(drawing: Drawing, phase: str, part: pd.DataFrame, total: float) -> None:
+def _products(drawing: Drawing, phase: str, part: pd.DataFrame, total: float, binary: bool) -> None:
     texts = [
-        f"{html.escape(row['product'])}<br>{show(row['flops'], 'FLOP')}, {show(row['bytes'], 'B')}, "
+        f"{html.escape(row['product'])}<br>{show(row['flops'], 'FLOP')}, {show(row['bytes'], 'B', binary=binary)}, "
         f"{show(row['seconds'], 's')}<br>{row['intensity']:,.1f} FLOP/B, {show(row['rate'], 'FLOP/s')}"
         f"<br>{row['binding']} binds"
         for row in part.to_dict("records")
@@ -100,11 +102,14 @@ def _products(drawing: Drawing, phase: str, part: pd.DataFrame, total: float) ->
 
 
 def seconds_spent(spent: Mapping[str, float], floor_s: float, title: str) -> go.Figure:
-    """The seconds of a phase by what they are spent on (the words of `SPENT`), one after another, over its floor."""
-    known = {what: seconds for what, seconds in spent.items() if seconds > 0}
+    """The seconds of a phase by what they are spent on (the words of `SPENT`), one after another, over its floor.
+
+    What is negative, the overlap of stages, goes back by so much.
+    """
+    known = {what: seconds for what, seconds in spent.items() if seconds}
     starts = accumulate(known.values(), initial=0.0)
     bars = [
-        Bar(what, start, seconds, show(seconds, "s"), SPENT[what])
+        Bar(what, min(start, start + seconds), abs(seconds), show(seconds, "s"), SPENT[what])
         for (what, seconds), start in zip(known.items(), starts, strict=False)
     ]
     total = sum(known.values())

