@@ -188,10 +188,10 @@ def _prefill(plan: Plan) -> Iterator[tuple[int, Batch, tuple[str, ...]]]:
         rest, past = length - work.cached_prefix, work.cached_prefix
         if work.chunk is not None:
             chunks = ceil_div(rest, work.chunk) - 1
-            yield count, _batch(((1, past),), plan, work.chunk, passes=chunks), _forms(plan, past, chunked=True)
+            yield count, _batch(((1, past),), plan, work.chunk, passes=chunks), prefill_forms(plan, past, chunked=True)
             rest, past = rest - chunks * work.chunk, past + chunks * work.chunk
         last = _batch(((1, past),), plan, rest, emitted=1)
-        yield count, last, _forms(plan, past, chunked=work.chunk is not None)
+        yield count, last, prefill_forms(plan, past, chunked=work.chunk is not None)
 
 
 def _batch(members: Members, plan: Plan, new: Value, *, emitted: Value = 0, passes: Value = 1) -> Batch:
@@ -206,7 +206,7 @@ def _batch(members: Members, plan: Plan, new: Value, *, emitted: Value = 0, pass
     )
 
 
-def _forms(plan: Plan, past: Value, *, chunked: bool) -> tuple[str, ...]:
+def prefill_forms(plan: Plan, past: Value, *, chunked: bool) -> tuple[str, ...]:
     """Forms of latent attention in prefill: expanded where nothing is cached, else the faster of the other two."""
     if plan.conventions.mla != "auto":
         return (plan.conventions.mla,)
@@ -225,7 +225,13 @@ def _decode(plan: Plan) -> tuple[Batch, tuple[str, ...]]:
         passes=maximum(plan.osl - 1, 1),
         attention=said.attention,
     )
-    return batch, ("absorbed" if said.mla == "auto" else said.mla,)
+    return batch, (decode_form(plan),)
+
+
+def decode_form(plan: Plan) -> str:
+    """The form of latent attention in decode."""
+    said = plan.conventions.mla
+    return "absorbed" if said == "auto" else said
 
 
 def _resident(plan: Plan, ways: int) -> Members:

@@ -132,6 +132,8 @@ def test_without_a_switch_one_other_device_is_reached_over_the_links_of_the_pair
         ("h100-sxm", "q4_k", "bf16"),
         ("b200", "nvfp4", "nvfp4"),
         ("h200", "nvfp4", "bf16"),
+        ("b200", "fp-quant-mxfp4", "mxfp4"),  # unlike mxfp4, with its activations
+        ("h200", "fp-quant-nvfp4", "bf16"),
         ("mi355x", "nvfp4", "bf16"),  # its fp4 units take mxfp4
         ("v100-32gb-sxm", "bf16", "fp16"),
         ("t4", "awq-g128", "fp16"),

@@ -22,6 +22,7 @@ from planner.contract import Architecture
 from planner.errors import InputError, PlannerError, UsageError
 from planner.ladder import rank_terms
 from planner.parallel import Layout, Rank, ranks
+from planner.phases import decode_form, prefill_forms
 from planner.plan import Plan
 from planner.plan_parts import Holders
 from planner.rules import Causal
@@ -77,8 +78,8 @@ def unranked(plan: Plan) -> str:
 
 def forms(plan: Plan) -> tuple[str, str]:
     """The forms of latent attention in prefill and in decode."""
-    said = plan.conventions.mla
-    return ("expanded", "absorbed") if said == "auto" else (said, said)
+    (prefill,) = prefill_forms(plan, 0, chunked=False)
+    return prefill, decode_form(plan)
 
 
 def ranked(

@@ -4,13 +4,11 @@ import json
 import os
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.sources import checkpoint as checkpoint_module
-from planner.sources.checkpoint import INDEX, read_checkpoint, read_indexed, read_shards, reconcile
-from tests.sources.builders import gguf_file, in_memory, read_or_refuse, safetensors, safetensors_file
+from planner.sources.checkpoint import INDEX, read_checkpoint, read_indexed, reconcile
+from tests.sources.builders import gguf_file, in_memory, safetensors_file
 
 LAYER = "model.layers.{}."
 TINY = [
@@ -357,43 +355,3 @@ def test_a_split_gguf_without_all_its_tensors(tmp_path):
         metadata = {"split.no": number, "split.count": 2, "split.tensors.count": 5}
         gguf_file(tmp_path / f"m-{number + 1:05}-of-00002.gguf", metadata, [(f"w{number}", "F32", (8,))])
     assert "split.tensors.count = 5, but the parts have 2 tensors" in refusal(tmp_path)
-
-
-ENDINGS = """
-    .qweight .qzeros .scales .g_idx .weight .weight_scale .weight_packed .weight_shape .SCB .scale .weight.absmax
-    .biases .qbiases .weight_scales .weight_zero_point .tables .forward_hadamard_matrix ._weight_qdata
-    ._weight_scale ._weight_zero_point ._weight_scale_and_zero ._weight_per_tensor_scale .W_q .zero .shape .codes
-    .codebooks .trellis .suh .q_weight .q_invperm _blocks _scales .blocks
-""".split()
-WHOLE = ["lm_head.weight", "norm.weight", "a.embed_q.weight", "a.unembed_out.weight", "a.kv_b_proj.weight"]
-NAMES = st.sampled_from(ENDINGS).map("a{}".format) | st.sampled_from(WHOLE)
-TENSORS = st.dictionaries(
-    NAMES,
-    st.tuples(
-        st.sampled_from(["I32", "U32", "I16", "F16", "F32", "U8", "I8", "F8_E4M3", "F8_E8M0", "I64", "BF16"]),
-        st.lists(st.sampled_from([0, 1, 2, 4, 8, 16, 32, 128, 256]), max_size=4).map(tuple),
-    ),
-    min_size=1,
-)
-
-
-def check_mixture(tensors, data):
-    header, size = safetensors([(name, *tensor) for name, tensor in tensors.items()])
-    file = in_memory(header + data, size)
-    checkpoint = read_shards([file])
-    assert sum(weight.stored_bytes for weight in checkpoint.weights) == checkpoint.stored_bytes
-    assert len({weight.name for weight in checkpoint.weights}) <= len(checkpoint.tensors)
-    parameters = read_or_refuse(lambda: checkpoint.parameters)
-    assert parameters is None or parameters >= 0
-
-
-@given(TENSORS, st.binary(max_size=64))
-def test_every_byte_of_any_mixture_of_tensors_belongs_to_one_weight(tensors, data):
-    check_mixture(tensors, data)
-
-
-@pytest.mark.fuzz
-@settings(max_examples=20_000)
-@given(TENSORS, st.binary(max_size=64))
-def test_every_byte_of_many_mixtures_belongs_to_one_weight(tensors, data):
-    check_mixture(tensors, data)

@@ -1,10 +1,12 @@
 """Packed weights put together: what belongs to which matrix, what has to be looked up, and what is no parameter."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planner.sources.checkpoint import read_shards
 from planner.storage import find
-from tests.sources.builders import entries, in_memory, safetensors
+from tests.sources.builders import entries, in_memory, read_or_refuse, safetensors
 from tests.sources.packed import GROUPS, IN, OUT, matrix, weights
 
 
@@ -212,3 +214,43 @@ def test_integers_in_no_known_packing_are_not_counted_as_anything():
 def test_a_plain_weight_keeps_what_stands_beside_it():
     found = weights(("a.weight", "BF16", (4, 4)), ("a.scale", "BF16", (4,)), ("a.weight_scale", "F32", ()))
     assert [weight.name for weight in found] == ["a.weight", "a.scale", "a.weight_scale"]
+
+
+ENDINGS = """
+    .qweight .qzeros .scales .g_idx .weight .weight_scale .weight_packed .weight_shape .SCB .scale .weight.absmax
+    .biases .qbiases .weight_scales .weight_zero_point .tables .forward_hadamard_matrix ._weight_qdata
+    ._weight_scale ._weight_zero_point ._weight_scale_and_zero ._weight_per_tensor_scale .W_q .zero .shape .codes
+    .codebooks .trellis .suh .q_weight .q_invperm _blocks _scales .blocks
+""".split()
+WHOLE = ["lm_head.weight", "norm.weight", "a.embed_q.weight", "a.unembed_out.weight", "a.kv_b_proj.weight"]
+NAMES = st.sampled_from(ENDINGS).map("a{}".format) | st.sampled_from(WHOLE)
+TENSORS = st.dictionaries(
+    NAMES,
+    st.tuples(
+        st.sampled_from(["I32", "U32", "I16", "F16", "F32", "U8", "I8", "F8_E4M3", "F8_E8M0", "I64", "BF16"]),
+        st.lists(st.sampled_from([0, 1, 2, 4, 8, 16, 32, 128, 256]), max_size=4).map(tuple),
+    ),
+    min_size=1,
+)
+
+
+def check_mixture(tensors, data):
+    header, size = safetensors([(name, *tensor) for name, tensor in tensors.items()])
+    file = in_memory(header + data, size)
+    checkpoint = read_shards([file])
+    assert sum(weight.stored_bytes for weight in checkpoint.weights) == checkpoint.stored_bytes
+    assert len({weight.name for weight in checkpoint.weights}) <= len(checkpoint.tensors)
+    parameters = read_or_refuse(lambda: checkpoint.parameters)
+    assert parameters is None or parameters >= 0
+
+
+@given(TENSORS, st.binary(max_size=64))
+def test_every_byte_of_any_mixture_of_tensors_belongs_to_one_weight(tensors, data):
+    check_mixture(tensors, data)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=20_000)
+@given(TENSORS, st.binary(max_size=64))
+def test_every_byte_of_many_mixtures_belongs_to_one_weight(tensors, data):
+    check_mixture(tensors, data)
