@@ -43,6 +43,7 @@ LOW = 80  # pixels above the foot of the plot, below which there is no room for 
 NARROWEST = 182  # pixels of the plot on a telephone, for which labels are kept apart
 END = 8  # pixels between the plot and the names of its lines
 LONGEST_NAME = 22
+FEWEST = 3  # ticks of an axis from which its scale can be read
 HALO = ",".join(["0 0 2px Canvas"] * 6)
 """Shadow of a label in the colour of the page, dense enough to hide a line."""
 
@@ -124,8 +125,9 @@ class Drawing:
         """A ring at each (x, y, colour, words), with x as its label below it, farther where that would hide another.
 
         At the right end, where the lines have their names, the label lies on the left of its ring; at the foot, where
-        the axis has its own, above it.
+        the axis has its own, above it. Labels lie above the threads of those on their right, which pass behind them.
         """
+        before = len(self.notes)
         for x, y, colour, words in sorted(marks):
             text, at = f"{x:,.0f}", math.log10(x) if self.log else x
             left, width, anchor, ax = self._across(at), PILL[0] * len(text) + 8, "left", 4
@@ -144,6 +146,7 @@ class Drawing:
             self.notes[-1]["font"]["shadow"] = "none"
             thread = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": colour, "standoff": 7}
             self.notes[-1] |= {"bgcolor": _darker(colour), "borderpad": 2, **thread}
+        self.notes[before:] = reversed(self.notes[before:])
 
     def tags(self, marks: Sequence[tuple[float, float, str, str]]) -> None:
         """Words beside each (x, y, colour, words), where they hide no others; on its left at the right end."""
@@ -296,17 +299,15 @@ def _powers(low: float, high: float, base: int) -> list[float]:
     if low == high:
         return [low]
     first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
-    if low == high:
-        return [low]
-    if last - first < 1 and high > 4 * low:
-        parts = (1, 2, 5) if base == 10 else (1, 2, 4, 8)
-        ticks = (part * float(base) ** power for power in range(first - 1, last + 1) for part in parts)
-        return [tick for tick in ticks if low <= tick <= high]
-    if last - first < 1:
-        step = _round_step((high - low) / 4, base)
-        return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-    stride = max(1, math.ceil((last - first + 1) / 8))
-    return [float(base) ** power for power in range(first, last + 1, stride)]
+    if last > first:
+        stride = math.ceil((last - first + 1) / 8)
+        return [float(base) ** power for power in range(first, last + 1, stride)]
+    parts = (1, 2, 5) if base == 10 else (1, 2, 4, 8)
+    candidates = (part * float(base) ** power for power in range(first - 1, last + 1) for part in parts)
+    if len(ticks := [tick for tick in candidates if low <= tick <= high]) >= FEWEST:
+        return ticks
+    step = _round_step((high - low) / 4, base)
+    return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _steps(high: float, kilo: int) -> list[float]:

@@ -149,6 +149,13 @@ def test_ticks_are_round_in_the_unit_that_is_shown():
     assert drawing.axes["y"]["ticktext"] == ["0 B", "1 GB", "2 GB", "3 GB"]
 
 
+def test_labels_of_crossovers_lie_above_the_threads_of_those_on_their_right():
+    figure = figures.cache_over_context(FRAME)
+    labels = [float(note.text[3:-4].replace(",", "")) for note in figure.layout.annotations if note.bgcolor]
+    assert labels == sorted(labels, reverse=True)  # the last is drawn on top
+    assert len(labels) == 4
+
+
 def test_a_page_needs_nothing_else():
     page = figures.to_html(figures.cache_over_context(FRAME))
     assert "<script src=" not in page
