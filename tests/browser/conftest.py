@@ -20,7 +20,7 @@ QUIET = (
     "--disable-component-update --disable-sync"
 ).split()
 
-LONGEST_WAIT_MS = 180_000  # for a page on a processor that is shared and slow
+LONGEST_WAIT_MS = 90_000  # for a page on a processor that is shared and slow
 expect.set_options(timeout=LONGEST_WAIT_MS)
 
 

@@ -104,7 +104,7 @@ def test_the_state_goes_from_page_to_page(visit):
     typed(page, "KV heads", "8")
     for name in ("Formulas", "Contract", "Compare"):
         gone_to(page, name, TITLES[name])
-        assert "n_kv_heads" in page.url
+        expect(page).to_have_url(re.compile("n_kv_heads"))
     expect(note(page, "106,812")).to_be_visible()
 
 
