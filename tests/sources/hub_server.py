@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Hub:
     """Serves `files`, {"org/name": {"config.json": bytes}}; `refusals` answer for a whole model.
 
-    Weights come from another address by a redirect, as the hub sends them; `requests` are (path, range, bytes sent).
+    Weights come from another address by a redirect, as the hub sends them; `requests` are (path, range, bytes sent), to
+    be asked for when the answers under way have ended: a client may have read all of one that is not yet written down.
     """
 
     def __init__(self):
@@ -17,24 +18,25 @@ class Hub:
         self.refusals = {}  # name -> (status, X-Error-Code)
         self.ignores_ranges = set()
         self.delay_s = 0.0
-        self.requests = []
         self.under_way = 0
         self.most_under_way = 0
-        self.lock = threading.Lock()
+        self.ended = threading.Condition()
+        self.requests = []
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self):
-                with hub.lock:
+                with hub.ended:
                     hub.under_way += 1
                     hub.most_under_way = max(hub.most_under_way, hub.under_way)
                 try:
                     hub.answer(self)
                 finally:
-                    with hub.lock:
+                    with hub.ended:
                         hub.under_way -= 1
+                        hub.ended.notify_all()
 
             def log_message(self, *_args):
                 pass
@@ -45,12 +47,22 @@ class Hub:
         self.address = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    @property
+    def requests(self):
+        with self.ended:
+            assert self.ended.wait_for(lambda: self.under_way == 0, timeout=60)
+        return self._requests
+
+    @requests.setter
+    def requests(self, requests):
+        self._requests = requests
+
     def close(self):
         self.server.shutdown()
         self.server.server_close()
 
     def answer(self, request):
-        request.seen = self.requests  # a new test has a new list, and an answer may end after its test has
+        request.seen = self._requests  # a new test has a new list, and an answer may end after its test has
         time.sleep(self.delay_s)
         match = re.fullmatch(r"/(cdn/)?([^/]+/[^/]+)/resolve/main/([^/]+)", request.path)
         redirected, name, file = match.groups() if match else (None, None, None)
