@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InputError, UsageError
-from planner.phases import Timing, timings
+from planner.phases import Timing, estimated
 from planner.plan import Plan, as_plan, explained
 from planner.pricing import api_prices, hour_price
 from planner.textbook.cost import break_even_requests, fleet_usd, owned_usd_per_hour, usd_per_mtok
@@ -99,7 +99,7 @@ def figures(plan: Plan, timing: Timing, hour: Any) -> dict[str, Any]:
     alone_s = timing.prefill_s
     cached_price: Any = None
     if not (isinstance(cached, int) and cached == 0):
-        alone_s = timings(plan.changed(isl=isl - cached, cached_prefix=0, context=None))[1].prefill_s
+        alone_s = estimated(plan.changed(isl=isl - cached, cached_prefix=0, context=None)).prefill_s
         cached_price = usd_per_mtok(replica, timing.prefill_s - alone_s, cached)
     return {
         "usd_per_accelerator_hour": hour,
@@ -234,7 +234,7 @@ class Cost:
 
     def explain(self) -> str:
         """How the price of a token follows from an hour and from seconds, and every assumption with its source."""
-        timing = timings(self.plan)[1]
+        timing = estimated(self.plan)
         decode_s = timing.decode_s / timing.sequences
         lines = [repr(self), "", "how"]
         for name, seconds, tokens in (
@@ -285,7 +285,7 @@ def cost(model: Any, *, api: str | None = None, api_provider: str | None = None,
     (0.111, 48)
     """
     plan = as_plan(model, **keywords)
-    timing, hour = timings(plan)[1], hour_price_of(plan)
+    timing, hour = estimated(plan), hour_price_of(plan)
     own = figures(plan, timing, hour.usd)
     return Cost(plan, hour, own, None if api is None else against_api(plan, own, api, api_provider))
 

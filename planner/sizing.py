@@ -21,7 +21,7 @@ from planner.contract import Architecture
 from planner.errors import InputError, PlannerError, UsageError
 from planner.memory import fit
 from planner.parallel import Layout, legal_layouts
-from planner.phases import timings
+from planner.phases import estimated
 from planner.plan import Plan, as_plan
 from planner.spec import shown
 from planner.timing import FRACTIONS
@@ -163,7 +163,7 @@ def _carried(plan: Plan, layout: Layout, hour: Hour, known: dict[Layout, Callabl
 
 
 def _speed_and_cost(plan: Plan, hour: Hour) -> dict[str, Any]:
-    timing = timings(plan)[1]
+    timing = estimated(plan)
     if isinstance(hour, PlannerError):
         raise hour
     money = cost.figures(plan, timing, hour)
