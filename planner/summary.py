@@ -170,7 +170,7 @@ NONE = "none: what the cache holds at any length exceeds the weights"
 
 def beyond(length: Any, stated: int | None) -> tuple[tuple[Any, str], ...]:
     """(where it holds, what is said) of a length that is computed though the contract does not state it."""
-    return () if stated is None else ((length > stated, f"beyond the stated maximum of {stated} positions"),)
+    return () if stated is None else ((length > stated, f"beyond the stated maximum of {stated:,} positions"),)
 
 
 def crossover(architecture: Architecture, load: Load, weight_bytes: Any) -> Crossover:

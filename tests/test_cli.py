@@ -43,7 +43,7 @@ def test_a_terminal_has_room_for_the_comparison(capsys):
     assert max(map(len, out.splitlines())) <= 115
     _, out, err = run(capsys, "compare", "llama-3.1-8b", "deepseek-v3")
     assert "beyond" not in out
-    assert "deepseek-v3: cache = weights: beyond the stated maximum of 163840 positions" in err
+    assert "deepseek-v3: cache = weights: beyond the stated maximum of 163,840 positions" in err
 
 
 LARGE = "jamba-v0.1 deepseek-v3 gemma-3-27b qwen3-coder-480b-a35b nemotron-3-nano-30b-a3b".split()
@@ -62,7 +62,7 @@ def test_a_terminal_goes_without_what_it_has_no_room_for(capsys, argv):
     assert status == 0
     assert max(map(len, out.splitlines())) <= WIDTH
     assert "no room for " in err
-    assert "deepseek-v3: cache = weights: beyond the stated maximum of 163840 positions" in err
+    assert "deepseek-v3: cache = weights: beyond the stated maximum of 163,840 positions" in err
 
 
 def test_an_option_has_one_name_in_all_commands(capsys):

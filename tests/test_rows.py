@@ -281,7 +281,7 @@ def test_what_nobody_publishes_is_a_reason_and_not_a_figure():
 
 def test_beyond_the_stated_maximum_is_computed_and_said():
     frame = assert_rows_agree(pd.DataFrame({**BASE, "context": [131_072, 131_073]}))
-    assert frame["warning"].tolist() == ["", "beyond the stated maximum of 131072 positions"]
+    assert frame["warning"].tolist() == ["", "beyond the stated maximum of 131,072 positions"]
     assert frame.loc[1, "kv_cache_bytes"] == 131_072 * 131_073
 
 
