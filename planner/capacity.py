@@ -51,7 +51,7 @@ def memory_context(plan: Plan) -> int | None:
 def _longest(plan: Plan, most: int, *, bounded: bool) -> int | None:
     equal = plan.changed(lengths=None, isl=None, osl=None, sequences=plan.sequences, context=None)
     room, needs = room_bytes(plan), needs_by(equal, "context")
-    return _largest(lambda n: needs(n) <= room, max(1, plan.holders.shared_prefix), most, bounded)
+    return _largest(lambda n: room - needs(n), max(1, plan.holders.shared_prefix), most, bounded)
 
 
 def most_sequences(plan: Plan, needs: Callable[[int], int] | None = None) -> int | None:
@@ -67,8 +67,8 @@ def most_sequences(plan: Plan, needs: Callable[[int], int] | None = None) -> int
     lengths = plan.workload.lengths
     if lengths is None:
         room, needs = room_bytes(plan), needs or needs_by(plan, "sequences")
-        return _largest(lambda n: needs(n) <= room, 1, LARGEST, False)
-    return _largest(lambda n: bool(headroom_bytes(plan.changed(lengths=lengths[:n])) >= 0), 1, len(lengths), True)
+        return _largest(lambda n: room - needs(n), 1, LARGEST, False)
+    return _largest(lambda n: headroom_bytes(plan.changed(lengths=lengths[:n])), 1, len(lengths), True)
 
 
 def fewest_accelerators(plan: Plan, *, most: int = 64) -> Layout | None:
@@ -120,18 +120,21 @@ def needs_by(plan: Plan, name: str) -> Callable[[int], int]:
     return functools.cache(lambda n: max(evaluate(total, {name: n}) for total in ladders))
 
 
-def _largest(fits: Callable[[int], bool], low: int, high: int, bounded: bool) -> int | None:
-    """The largest n from low to high that fits, 0 if none does; None if high does and is no bound of the question."""
-    if high < low or not fits(low):
+def _largest(left: Callable[[int], Any], low: int, high: int, bounded: bool) -> int | None:
+    """The largest n from low to high that leaves no bytes missing, 0 if none does; None if high does and is no bound.
+
+    What is needed grows by steps along a nearly straight line: the search looks where that line crosses, and halves.
+    """
+    left = functools.cache(left)
+    if high < low or left(low) < 0:
         return 0
-    if fits(high):
+    if left(high) >= 0:
         return high if bounded else None
-    while 2 * low < high and fits(2 * low):  # answers are small beside the bounds of a question
-        low = 2 * low
-    high = min(high, 2 * low)
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        crossing = low + int(left(low) * (high - low) // (left(low) - left(high)))
+        for n in (crossing, crossing + 1, (low + high) // 2):
+            if low < n < high:
+                low, high = (n, high) if left(n) >= 0 else (low, n)
     return low
 
 
