@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -12,6 +14,9 @@ import plotly.graph_objects as go
 from planner.figures.bars import Bar, waterfall
 from planner.figures.drawing import NEUTRAL, STYLES, Drawing
 from planner.units import show
+
+Row = Mapping[Any, Any]
+"""Of a frame: name of a column -> value."""
 
 PHASES = {"prefill": STYLES[0], "decode": STYLES[1]}
 TAGS = 3  # products of a phase that are named, those that take longest
@@ -38,36 +43,37 @@ def roofline(products: pd.DataFrame, roofs: pd.DataFrame, *, binary: bool = True
     solid roof is the data sheet's, the dashed one what is assumed to be reached, and at a ridge both limits bind. What
     computes nothing, or moves nothing of its own, has no place under a roof.
     """
-    points = products[(products["flops"] > 0) & (products["bytes"] > 0)]
-    points = points.assign(intensity=points["flops"] / points["bytes"], rate=points["flops"] / points["seconds"])
-    ridges = roofs["peak_ridge"]
-    low = min(points["intensity"].min(), ridges.min()) / 3
-    high = max(points["intensity"].max(), ridges.max()) * 3
+    points = [
+        {**row, "intensity": row["flops"] / row["bytes"], "rate": row["flops"] / row["seconds"]}
+        for row in products.to_dict("records")
+        if row["flops"] > 0 and row["bytes"] > 0
+    ]
+    drawn = roofs.sort_values("peak_ridge").to_dict("records")
+    intensities = [row["intensity"] for row in points] + [roof["peak_ridge"] for roof in drawn]
+    low, high = min(intensities) / 3, max(intensities) * 3
     drawing = Drawing("Roofline", "FLOPs for each byte moved", "FLOP/s of one rank", True, True, right=24, legend=True)
     drawing.axis("x", [low, high], "1")
-    least = min(points["rate"].min(), float(roofs["reached_bytes_per_s"].min() * low))
-    drawing.axis("y", [least, roofs["peak_flops_per_s"].max() * 2], "FLOP/s")
-    for number, (_, roof) in enumerate(roofs.sort_values("peak_ridge").iterrows()):
+    least = min(*(row["rate"] for row in points), *(roof["reached_bytes_per_s"] * low for roof in drawn))
+    drawing.axis("y", [least, 2 * max(roof["peak_flops_per_s"] for roof in drawn)], "FLOP/s")
+    for number, roof in enumerate(drawn):
         _roof(drawing, roof, low, high, "right" if number else "left")
-    tags = []
+    tags, said = [], []
+    totals = products.groupby("phase")["seconds"].sum()
     for phase, style in PHASES.items():
-        part = points[points["phase"] == phase].sort_values("seconds", ascending=False)
-        _products(drawing, phase, part, products.loc[products["phase"] == phase, "seconds"].sum(), binary)
-        distinct = part.drop_duplicates("component").head(TAGS)
-        tags += [
-            (row["intensity"], row["rate"], style[0], row["component"].replace("_", " "))
-            for row in distinct.to_dict("records")
-        ]
+        part = sorted((row for row in points if row["phase"] == phase), key=lambda row: -row["seconds"])
+        _products(drawing, phase, part, totals[phase], binary)
+        named: dict[str, Row] = {}  # of each component the product that takes longest
+        for row in part:
+            named.setdefault(row["component"].replace("_", " "), row)
+        tags += [(row["intensity"], row["rate"], style[0], name) for name, row in list(named.items())[:TAGS]]
+        binds = Counter(row["binding"] for row in part)
+        said.append(f"{phase}: {', '.join(f'{name} {n}' for name, n in binds.most_common())}")
     drawing.tags(tags)
-    said = "; ".join(
-        f"{phase}: {', '.join(f'{name} {n}' for name, n in part['binding'].value_counts().items())}"
-        for phase, part in points.groupby("phase", sort=False)
-    )
-    peaks = ", ".join(f"{r['format']} {show(r['peak_flops_per_s'], 'FLOP/s')}" for r in roofs.to_dict("records"))
-    return drawing.done(f"Products under the roofs of {peaks}. How many each limit binds: {said}.")
+    peaks = ", ".join(f"{roof['format']} {show(roof['peak_flops_per_s'], 'FLOP/s')}" for roof in drawn)
+    return drawing.done(f"Products under the roofs of {peaks}. How many each limit binds: {'; '.join(said)}.")
 
 
-def _roof(drawing: Drawing, roof: pd.Series, low: float, high: float, side: str) -> None:
+def _roof(drawing: Drawing, roof: Row, low: float, high: float, side: str) -> None:
     for kind, dash in (("peak", "solid"), ("reached", "dash")):
         flops, slope, ridge = (roof[f"{kind}_{name}"] for name in ("flops_per_s", "bytes_per_s", "ridge"))
         name = f"{roof['format']} {'data sheet' if kind == 'peak' else 'reached'}"
@@ -77,17 +83,18 @@ def _roof(drawing: Drawing, roof: pd.Series, low: float, high: float, side: str)
     drawing.upright(roof["peak_ridge"], f"{roof['format']} ridge {roof['peak_ridge']:,.0f}", NEUTRAL, side)
 
 
-def _products(drawing: Drawing, phase: str, part: pd.DataFrame, total: float, binary: bool) -> None:
+def _products(drawing: Drawing, phase: str, part: Sequence[Row], total: float, binary: bool) -> None:
     texts = [
         f"{html.escape(row['product'])}<br>{show(row['flops'], 'FLOP')}, {show(row['bytes'], 'B', binary=binary)}, "
         f"{show(row['seconds'], 's')}<br>{row['intensity']:,.1f} FLOP/B, {show(row['rate'], 'FLOP/s')}"
         f"<br>{row['binding']} binds"
-        for row in part.to_dict("records")
+        for row in part
     ]
     colour, _, symbol = PHASES[phase]
-    trace = drawing.curve(phase, part["intensity"], part["rate"], texts, PHASES[phase])
+    x, y = ([row[name] for row in part] for name in ("intensity", "rate"))
+    trace = drawing.curve(phase, x, y, texts, PHASES[phase])
     least, most = SIZES
-    sizes = [least + (most - least) * (seconds / total) ** 0.5 for seconds in part["seconds"]]
+    sizes = [least + (most - least) * (seconds / total) ** 0.5 for seconds in (row["seconds"] for row in part)]
     trace |= {
         "mode": "markers",
         "marker": {
