@@ -48,7 +48,7 @@ def draw(decoder: Decoder, plan: Plan, drawn: dict[str, go.Figure]) -> pd.DataFr
     rejected = frame[frame["rank"].isna()]
     if len(rejected):
         with st.expander(f"{len(rejected)} rejected, each with its reason", expanded=carried.empty):
-            rows = [[layout_of(row), row["reason"]] for _, row in rejected.head(MOST_REJECTED).iterrows()]
+            rows = [[layout_of(row), row["reason"]] for row in rejected.head(MOST_REJECTED).to_dict("records")]
             show.table("rejected layouts", ["layout", "reason"], rows, text=2)
             if len(rejected) > MOST_REJECTED:
                 st.caption(f"{len(rejected) - MOST_REJECTED} more stand in the table that can be downloaded.")
@@ -70,7 +70,7 @@ def _said(decoder: Decoder, plan: Plan) -> tuple[str, ...]:
 def _table(frame: pd.DataFrame, plan: Plan, caption: str = "ranked layouts") -> None:
     own = (plan.device.name, *(getattr(plan.layout, name) for name in words.LAYOUT))
     rows, marked = [], []
-    for number, (_, row) in enumerate(frame.iterrows()):
+    for number, row in enumerate(frame.to_dict("records")):
         here = own == (row["accelerator"], *(row[name] for name in words.LAYOUT))
         marked += [number] if here else []
         rows.append(

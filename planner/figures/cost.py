@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from planner.figures.drawing import NEUTRAL, STYLES, Drawing, Style, styles
+from planner.figures.drawing import NEUTRAL, STYLES, Drawing, Row, Style, styles
 from planner.units import show
 
 DOMINATED = 0.3  # opacity of a layout that another beats
+SPEED, PRICE = "output_tok_s_per_user", "usd_per_mtok_blended"
 ROOM = 1.2  # beyond the outermost layouts, for their ranks
 
 
@@ -51,44 +52,39 @@ def pareto(frame: pd.DataFrame, undominated: Sequence[bool]) -> go.Figure:
     `frame` is `planner.sizing.size`, `undominated` says which rows no other beats; those have their ranks beside
     them and are joined, the others are pale.
     """
-    frame = frame.assign(best=list(undominated)).dropna(subset=["output_tok_s_per_user", "usd_per_mtok_blended"])
-    several = frame["accelerator"].nunique() > 1
+    known = frame.assign(best=list(undominated)).dropna(subset=[SPEED, PRICE])
+    names = list(dict.fromkeys(known["accelerator"]))
     drawing = Drawing(
         "Speed against price", "tokens a second of each user", "USD for a million tokens", True, True, right=24,
-        legend=several,
+        legend=len(names) > 1,
     )  # fmt: skip
-    for axis, name in (("x", "output_tok_s_per_user"), ("y", "usd_per_mtok_blended")):
-        drawing.axis(axis, [frame[name].min() / ROOM, frame[name].max() * ROOM], "1")
-    front = frame[frame["best"]].sort_values("output_tok_s_per_user")
-    line = drawing.curve(
-        "best", front["output_tok_s_per_user"], front["usd_per_mtok_blended"], [], (NEUTRAL, "dot", "circle")
-    )
+    for axis, name in (("x", SPEED), ("y", PRICE)):
+        drawing.axis(axis, [known[name].min() / ROOM, known[name].max() * ROOM], "1")
+    rows = known.to_dict("records")
+    front = sorted((row for row in rows if row["best"]), key=lambda row: row[SPEED])
+    x, y = ([row[name] for row in front] for name in (SPEED, PRICE))
+    line = drawing.curve("best", x, y, [], (NEUTRAL, "dot", "circle"))
     line |= {"mode": "lines", "hoverinfo": "skip", "hovertemplate": None, "showlegend": False}
-    names = list(dict.fromkeys(frame["accelerator"]))
     tags = []
     for name, style in zip(names, styles(names), strict=True):
         for best in (False, True):
-            part = frame[(frame["accelerator"] == name) & (frame["best"] == best)]
+            part = [row for row in rows if row["accelerator"] == name and row["best"] == best]
             _layouts(drawing, name, part, style, best)
             if best:
-                places = zip(part["output_tok_s_per_user"], part["usd_per_mtok_blended"], part["rank"], strict=True)
-                tags += [(x, y, style[0], f"{rank}") for x, y, rank in places]
+                tags += [(row[SPEED], row[PRICE], style[0], f"{row['rank']}") for row in part]
     drawing.tags(tags)
-    said = "; ".join(
-        f"{layout_of(row)} {row['output_tok_s_per_user']:,.1f} token/s at {row['usd_per_mtok_blended']:,.4g} USD"
-        for _, row in front.iterrows()
-    )
+    said = "; ".join(f"{layout_of(row)} {row[SPEED]:,.1f} token/s at {row[PRICE]:,.4g} USD" for row in front)
     return drawing.done(f"Layouts that no other beats: {said or 'none'}.")
 
 
-def _layouts(drawing: Drawing, name: str, part: pd.DataFrame, style: Style, best: bool) -> None:
+def _layouts(drawing: Drawing, name: str, part: Sequence[Row], style: Style, best: bool) -> None:
     """The layouts of one accelerator that no other beats, or the pale ones that another does."""
     texts = [
-        f"{html.escape(layout_of(row))}<br>{row['output_tok_s_per_user']:,.1f} token/s of a user"
-        f"<br>{row['usd_per_mtok_blended']:,.4g} USD per million tokens{'' if best else '<br>another is better'}"
-        for _, row in part.iterrows()
+        f"{html.escape(layout_of(row))}<br>{row[SPEED]:,.1f} token/s of a user"
+        f"<br>{row[PRICE]:,.4g} USD per million tokens{'' if best else '<br>another is better'}"
+        for row in part
     ]
-    x, y = (list(part[name]) or [None] for name in ("output_tok_s_per_user", "usd_per_mtok_blended"))
+    x, y = ([row[name] for row in part] or [None] for name in (SPEED, PRICE))
     trace = drawing.curve(name, x, y, texts, style)
     trace |= {
         "mode": "markers",
@@ -103,10 +99,10 @@ def _layouts(drawing: Drawing, name: str, part: pd.DataFrame, style: Style, best
     }
 
 
-def layout_of(row: pd.Series) -> str:
+def layout_of(row: Row) -> str:
     """A row of `size` in a few words: how many of which accelerator, and what divides the work among them.
 
-    >>> layout_of(pd.Series({"accelerator": "l4", "count": 16, "tp": 8, "pp": 1, "dp": 2, "attention_dp": 1, "ep": 8}))
+    >>> layout_of({"accelerator": "l4", "count": 16, "tp": 8, "pp": 1, "dp": 2, "attention_dp": 1, "ep": 8})
     '16 x l4, tp8 dp2 ep8'
     """
     kinds = {"tp": "tp", "pp": "pp", "dp": "dp", "attention_dp": "adp", "ep": "ep"}

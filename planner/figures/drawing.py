@@ -11,13 +11,16 @@ from __future__ import annotations
 import html
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import plotly.graph_objects as go
 
 from planner.units import show
+
+Row = Mapping[Any, Any]
+"""Of a frame: name of a column -> value."""
 
 Style = tuple[str, str, str]
 STYLES: tuple[Style, ...] = (

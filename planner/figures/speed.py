@@ -6,17 +6,13 @@ import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from planner.figures.bars import Bar, waterfall
-from planner.figures.drawing import NEUTRAL, STYLES, Drawing
+from planner.figures.drawing import NEUTRAL, STYLES, Drawing, Row
 from planner.units import show
-
-Row = Mapping[Any, Any]
-"""Of a frame: name of a column -> value."""
 
 PHASES = {"prefill": STYLES[0], "decode": STYLES[1]}
 TAGS = 3  # products of a phase that are named, those that take longest
