@@ -36,8 +36,8 @@ def draw() -> None:
         _formula({})
     else:
         said = {"context": context, "batch": batch, **state.formats_asked()}
-        values = words(decoder.architecture, Load(**said))
-        even = _grows_evenly(decoder, Load(**said))
+        load = Load(**said)
+        values, even = words(decoder.architecture, load), _grows_evenly(decoder, load)
         if not even:
             del values["kv_bytes_per_token"]  # it is another one at another context
         _formula(values)
