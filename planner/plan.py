@@ -28,7 +28,7 @@ MOST_ACCELERATORS = 1_000_000  # of one plan; more are a slip of the keyboard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What every answer takes. `given` names what the user said; all else is assumed.
+    """What every answer takes. `given` names what the user said, in alphabetical order; all else is assumed.
 
     Numbers of the workload, the prices and the assumptions may be words or columns, so that one formula serves a table.
     """
@@ -44,7 +44,7 @@ class Plan:
     prices: Prices = field(default_factory=Prices)
     conventions: Conventions = field(default_factory=Conventions)
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    given: frozenset[str] = field(default=frozenset(), compare=False)
+    given: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for name in ("weights", "kv", "engine"):
@@ -147,7 +147,7 @@ class Plan:
     def changed(self, **keywords: Any) -> Plan:
         """The same plan with other values, given as `make_plan` takes them; every rule is checked again."""
         keywords = {name: _plain(value) for name, value in keywords.items()}
-        given = self.given | {name for name, value in keywords.items() if value is not None}
+        given = tuple(sorted({*self.given, *(name for name, value in keywords.items() if value is not None)}))
         for name, read in (("model", load), ("accelerator", _device)):
             if name in keywords:
                 keywords[name] = read(keywords[name])
@@ -202,7 +202,7 @@ def make_plan(model: Any, **keywords: Any) -> Plan:
         kv=said.get("kv", architecture.kv),
         engine=said.get("engine", "vllm"),
         overrides={name: said[name] for name in assumptions() if name in said and name not in _also_fields()},
-        given=frozenset(said),
+        given=tuple(sorted(said)),
         **parts,  # type: ignore[arg-type]
     )
 

@@ -48,7 +48,7 @@ def test_what_a_text_says_a_plan_takes(name):
     text = said.get(name, "2GiB" if name.endswith("_bytes") else "1")
     others = {"osl": 1, "isl": 5} if name == "cached_prefix" else {}
     plan = {"model": "llama-3.1-8b", **others, name: parse_field(name, text)}
-    assert make_plan(**plan).given >= {name} - {"model"}
+    assert {name} - {"model"} <= set(make_plan(**plan).given)
 
 
 @pytest.mark.parametrize(
