@@ -1,15 +1,16 @@
 """Dated prices: an accelerator's hour, and a million tokens from somebody else.
 
-Prices are rows (`presets/prices/*.csv`, described there), and a question is asked *as of* a date: the answer is the
-newest row that was known then, so that last year's plan can be reproduced. A file of one's own has the same columns;
+Prices are rows (`presets/prices/*.csv`, described there), and a question is asked *as of* a date: each offer stands as
+its newest row said then, and the lowest of them is the answer, so that devices are compared on the same footing and
+last year's plan can be reproduced. A file of one's own has the same columns;
 where it has a row for an accelerator and basis (or a model and provider), the catalogue's rows for them are not used.
 
 >>> price = hour_price("h100-sxm", "2026-10-01")
 >>> price.usd_per_hour, price.provider, price.date.isoformat()
-(6.88, 'AWS', '2026-09-06')
->>> hour_price("mi300x")
+(2.29, 'Verda', '2026-01-01')
+>>> hour_price("mi355x")
 Traceback (most recent call last):
-planner.errors.InputError: no on_demand price of mi300x is known; state usd_per_hour
+planner.errors.InputError: no on_demand price of mi355x is known; state usd_per_hour
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def hour_price(
     provider: str | None = None,
     file: str | Path | None = None,
 ) -> Price:
-    """The newest price not later than `as_of` (default: of all); among rows of that day the lowest.
+    """The lowest of what is offered, each offer as its newest row not later than `as_of` (default: of all) says.
 
     Prices differ by a factor of five between providers: name one, or look at `prices`. Raises `InputError` if none is
     known, for an unknown price is not 0.
@@ -127,7 +128,7 @@ def hour_price(
         by = f" from {provider}" if provider else ""
         when = f" as of {_date(as_of)}" if as_of else ""
         raise InputError(f"no {basis} price of {accelerator}{by} is known{when}; state usd_per_hour")
-    return min(known, key=lambda row: (-row.date.toordinal(), row.usd_per_hour))
+    return min(known, key=lambda row: (row.usd_per_hour, -row.date.toordinal()))
 
 
 def prices(
@@ -150,9 +151,9 @@ def api_prices(
     """Every price of tokens as it was known on a date, one row for each model, provider, class and prompt length."""
     rows: Sequence[ApiPrice] = _known(ApiPrice, _tokens(), file)
     if model is not None:
-        rows = _chosen(rows, "model", model, lambda row: (row.model, row.model_id))
+        rows = _chosen(rows, "API model", model, lambda row: (row.model, row.model_id))
     if provider is not None:
-        rows = _chosen(rows, "provider", provider, lambda row: (row.provider,))
+        rows = _chosen(rows, "API provider", provider, lambda row: (row.provider,))
     return _frame(ApiPrice, _current(rows, as_of))
 
 

@@ -1,4 +1,4 @@
-"""Prices as of a date: the newest row that was known then, one's own file over ours, and nothing made up."""
+"""Prices as of a date: the lowest offer as it stood then, one's own file over ours, and nothing made up."""
 
 import datetime
 import math
@@ -34,7 +34,7 @@ def write(tmp_path):
     [
         ("2025-01-01", None, 4.00),  # the day itself counts
         ("2025-05-31", None, 4.00),
-        ("2025-06-01", None, 2.50),  # two rows of one day: the lower
+        ("2025-06-01", None, 2.50),  # two offers: the lower
         ("2025-12-31", "Alpha", 3.00),
         ("2025-12-31", "beta", 2.50),
         ("2026-01-01", None, 2.00),
@@ -43,8 +43,14 @@ def write(tmp_path):
         (None, None, 2.00),
     ],
 )
-def test_the_newest_price_that_was_known(write, as_of, provider, usd):
+def test_the_lowest_price_of_those_that_were_known(write, as_of, provider, usd):
     assert hour_price("h100-sxm", as_of, provider=provider, file=write(HISTORY)).usd_per_hour == usd
+
+
+def test_a_dearer_offer_does_not_count_for_being_newer(write):
+    newer = write(f"{HISTORY}2026-03-01,h100-sxm,Zeta,on_demand,9.00\n2026-03-01,h100-sxm,Alpha,on_demand,2.75\n")
+    assert hour_price("h100-sxm", "2026-02-28", file=newer).provider == "Alpha"
+    assert hour_price("h100-sxm", file=newer).provider == "Beta"  # Alpha's 2.00 is no longer offered
 
 
 def test_the_table_holds_one_row_for_each_offer(write):
@@ -53,6 +59,8 @@ def test_the_table_holds_one_row_for_each_offer(write):
         ["Alpha", 3.0, "2025-06-01"],
         ["Beta", 2.5, "2025-06-01"],
     ]
+    newer = write(f"{HISTORY}2026-03-01,h100-sxm,Zeta,on_demand,9.00\n")
+    assert prices("2026-06-01", "h100-sxm", "on_demand", file=newer)["provider"].tolist() == ["Zeta", "Alpha", "Beta"]
 
 
 @pytest.mark.parametrize(
@@ -71,8 +79,8 @@ def test_the_table_holds_one_row_for_each_offer(write):
             "no on_demand price of b300 from Azure is known; state usd_per_hour",
         ),
         (
-            {"accelerator": "mi300x"},
-            "no on_demand price of mi300x is known; state usd_per_hour",
+            {"accelerator": "mi355x"},
+            "no on_demand price of mi355x is known; state usd_per_hour",
         ),
         ({"accelerator": "h100-smx"}, "unknown accelerator 'h100-smx'; did you mean 'h100-sxm'?"),
         ({"accelerator": "h100-sxm", "basis": "on-demand"}, "unknown basis 'on-demand'; did you mean 'on_demand'?"),
@@ -169,6 +177,9 @@ def test_spot_is_below_the_list_price_of_the_same_offer():
         ("gb200", "Spheron", "on_demand", 9.08 / 2),  # sold by the superchip of two
         ("trainium1", "AWS", "on_demand", 21.5 / 16),
         ("h100-sxm", "AWS", "reserved", 39.33 / 8),
+        ("mi300x", "Crusoe", "on_demand", 3.45),
+        ("mi300x", "DigitalOcean", "on_demand", 2.59),
+        ("rtx-4090", "Akash", "on_demand", 0.39),
     ],
 )
 def test_an_hour_of_one_accelerator_is_the_instance_divided(name, provider, basis, usd):
@@ -187,7 +198,7 @@ def test_a_model_is_found_by_our_word_and_by_the_providers():
     frame = api_prices(model="Llama-3.3-70B")
     assert frame["provider"].nunique() > 5
     assert api_prices(model="meta-llama/Llama-3.3-70B-Instruct")["model"].unique().tolist() == ["llama-3.3-70b"]
-    with pytest.raises(UnknownName, match=r"^unknown model 'llama-3\.3-71b'; did you mean "):
+    with pytest.raises(UnknownName, match=r"^unknown API model 'llama-3\.3-71b'; did you mean "):
         api_prices(model="llama-3.3-71b")
 
 
