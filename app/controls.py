@@ -84,16 +84,37 @@ def _choose_decoders() -> None:
         on_change=choose,
     )
     if len(tokens) > 1:
-        which_decoder("base", "Baseline of the ratios")
+        st.session_state["base"] = min(st.session_state["base"], len(tokens) - 1)
+        st.selectbox(
+            "Baseline of the ratios",
+            range(len(tokens)),
+            key="base",
+            format_func=list(names.values()).__getitem__,
+            persist_state="session",
+        )
 
 
-def which_decoder(word: str, label: str) -> str:
-    """Choose one of the decoders; its token."""
+def which_decoder(label: str) -> str:
+    """Choose the decoder that the page is about, or a preset that is then added to them; its token."""
     tokens = st.session_state["decoders"]
-    names = list(decoders.labels(tokens).values())
-    st.session_state[word] = min(st.session_state[word], len(tokens) - 1)
-    st.selectbox(label, range(len(tokens)), key=word, format_func=names.__getitem__, persist_state="session")
-    return str(tokens[st.session_state[word]])
+    names = dict(enumerate(decoders.labels(tokens).values()))
+    st.session_state["edit"] = min(st.session_state["edit"], len(tokens) - 1)
+
+    def choose() -> None:
+        chosen = st.session_state["edit"]
+        if chosen not in names:
+            st.session_state["edit"] = 0
+            state.attempt(state.add_decoder, chosen)
+
+    st.selectbox(
+        label,
+        [*names, *(name for name in presets.names() if name not in tokens)],
+        key="edit",
+        format_func=lambda choice: names.get(choice, choice),
+        on_change=choose,
+        persist_state="session",
+    )
+    return str(tokens[st.session_state["edit"]])
 
 
 def _add_decoder() -> None:
@@ -134,7 +155,7 @@ def _choice(word: str, label: str) -> None:
 def editor() -> str:
     """Choose a decoder and edit its fields; its token."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        token = which_decoder("edit", "Edit")
+        token = which_decoder("Edit")
         st.button("Edit a copy", icon=":material/content_copy:", on_click=state.copy_decoder, args=(token,))
     values = dict(flatten(decoders.best(token)))
     pending = decoders.split(token)[1]

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from planner.app import show
-from planner.cost import HOURS_PER_DAY, UNITS, Cost
+from planner.cost import HOURS_PER_DAY, UNITS, Cost, paid_usd_per_hour
 from planner.formula import Explanation, formulas
 from planner.phases import Timing
 
@@ -32,10 +32,10 @@ HOW = {
     "usd_per_mtok_input": "The time of the pass that reads a prompt without what is cached, on one replica.",
     "usd_per_mtok_cached_input": "What the presence of cached tokens adds to the pass that reads the rest.",
     "usd_per_mtok_blended_reserved": "Blended price / utilisation: an idle hour is paid for, too.",
-    "usd_per_request": "Replica-hour x (prefill + decode / sequences) / 3,600 s.",
+    "usd_per_request": "Replica-hour, with what others leave empty, x (prefill + decode / sequences) / 3,600 s.",
     "fleet_usd_per_hour": "Accelerator-hour x accelerators.",
     "idle_usd_per_month": "Fleet of a month x (1 - utilisation).",
-    "requests_per_month": "Replicas x hours of a month x utilisation / (prefill + decode / sequences).",
+    "requests_per_month": "Output tokens a second in all / those of a request x seconds of a month x utilisation.",
     "usd_per_user_month": "Request x requests of a user and day x days of a month / utilisation.",
 }
 """Figure -> its formula in words, where it has no named one."""
@@ -82,7 +82,7 @@ def _how(answer: Cost, times: Timing, name: str, value: Any) -> None:
 def _explained(answer: Cost, times: Timing, name: str) -> Explanation | None:
     """The named formula of a figure with its numbers; it is only shown where it gives the figure itself."""
     plan, figures = answer.plan, answer.figures
-    tokens = {"usd_per_hour": figures["replica_usd_per_hour"]}
+    tokens = {"usd_per_hour": paid_usd_per_hour(plan, times, answer.hour.usd)}
     cached = plan.workload.cached_prefix
     match name:
         case "usd_per_mtok_input" if not cached:

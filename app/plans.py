@@ -32,8 +32,8 @@ LABELS = {
     "fp4_compute_fraction": "Compute fraction, fp4",
     "bandwidth_fraction": "Bandwidth fraction",
     "link_fraction": "Link fraction",
-    "collective_latency_s": "Latency of a collective, s",
-    "seconds_per_layer": "Fixed time of a layer, s",
+    "collective_latency_s": "Latency of a collective",
+    "seconds_per_layer": "Fixed time of a layer",
     "purchase_usd": "Purchase, USD",
     "amortisation_years": "Years of use",
     "usd_per_kwh": "USD per kWh",
@@ -41,6 +41,16 @@ LABELS = {
     "as_of": "As of",
 }
 """Word -> its name on the page, for what is typed in."""
+
+HELP = {
+    "cards": "How many there are. Left empty, as many as the layout has, or 1.",
+    "tp": "Tensor parallelism: so many accelerators hold a share of every layer.",
+    "pp": "Pipeline parallelism: the layers are dealt out over so many stages.",
+    "dp": "Data parallelism: so many replicas, whole copies of the decoder, share the sequences.",
+    "ep": "Expert parallelism: so many accelerators have whole routed experts, each its share of them.",
+    "attention_dp": "Data-parallel attention: TP in so many groups, each with the caches of its own sequences.",
+}
+"""Word -> what it means, where no assumption says so."""
 
 
 def asked() -> tuple[Decoder, Plan] | None:
@@ -55,12 +65,12 @@ def asked() -> tuple[Decoder, Plan] | None:
 
 def _load() -> Decoder | None:
     """The widgets of decoder, hardware, layout and request; the decoder, None where its contract does not hold."""
-    token = controls.which_decoder("edit", "Decoder")
+    token = controls.which_decoder("Decoder")
     with st.container(horizontal=True, gap="small"):
         choice("accelerator", "Accelerator", 220)
-        text("cards", width=170)
+        text("cards", width=166, placeholder="1, or the layout's")
         for word in words.LAYOUT:
-            text(word, width=110 if word == "attention_dp" else 70, placeholder="auto")
+            text(word, width=140 if word == "attention_dp" else 76, placeholder="auto")
     with st.container(horizontal=True, gap="small"):
         text("isl", width=150, placeholder="fill the context")
         text("osl", width=170)
@@ -75,8 +85,9 @@ def _plan_of(decoder: Decoder) -> Plan | None:
     if context is None or sequences is None:
         return None
     try:
-        said = {"count": parse_field("count", st.session_state["cards"], LABELS["cards"])}
-        said |= said_in(("accelerator", "engine", "isl", "osl", *words.LAYOUT, *words.MEMORY))
+        said = said_in(("accelerator", "engine", "isl", "osl", *words.LAYOUT))
+        if cards := st.session_state["cards"].strip():
+            said["count"] = parse_field("count", cards, LABELS["cards"])
         plan = make_plan(decoder.architecture, context=context, sequences=sequences, **state.formats_asked(), **said)
         cached = plan.isl * int(st.session_state["cached"]) // 100
         return plan.changed(cached_prefix=cached) if cached else plan
@@ -89,6 +100,11 @@ def said_in(names: Iterable[str]) -> dict[str, Any]:
     """Field of a plan -> its value, for those words that are not empty. Raises `InputError` for what is none."""
     texts = {name: st.session_state[name].strip() for name in names}
     return {name: parse_field(name, text, LABELS.get(name, "")) for name, text in texts.items() if text}
+
+
+def held(plan: Plan) -> Plan:
+    """The plan with what the session says of memory. Raises `PlannerError` for what is none."""
+    return plan.changed(**said_in(words.MEMORY))
 
 
 def timed(plan: Plan) -> Plan:
@@ -115,14 +131,14 @@ def _load_in_words(plan: Plan) -> str:
     beside = f", {cached:,} of them cached," if cached else ""
     many = "1 sequence" if plan.sequences == 1 else f"{plan.sequences:,} sequences"
     return (
-        f"Memory for {many} of {plan.context:,} tokens (Context and Batch); "
+        f"Memory for {many} of {plan.context:,} tokens (Context and Batch, in the sidebar); "
         f"time for requests of {plan.isl:,} tokens in{beside} and {plan.osl:,} out."
     )
 
 
 def assumed() -> dict[str, Any]:
     """The session's words that nobody said."""
-    own = {"accelerator": "accelerator", "cards": "count", "context": "context", "batch": "sequences"}
+    own = {"accelerator": "accelerator", "context": "context", "batch": "sequences"}
     return {name: DEFAULTS[word] for word, name in own.items() if st.session_state[word] == DEFAULTS[word]}
 
 
@@ -140,7 +156,7 @@ def _shown(value: Any) -> str:
 def text(word: str, *, width: int, placeholder: str = "", plan: Plan | None = None) -> None:
     """A word that is typed in; an assumption shows the value that holds while it is empty."""
     known = assumptions().get(word)
-    about = None
+    about = HELP.get(word)
     if known is not None:
         placeholder = _default(known, plan)
         about = state.plain(f"{known.meaning}. Source: {known.source}.", 900)
@@ -160,8 +176,8 @@ def _default(known: Assumption, plan: Plan | None) -> str:
     """The value that an assumption has while nobody says another."""
     engine = st.session_state["engine"]
     value = known.at(engine, plan is not None and plan.moe)
-    if known.unit == "B":
-        return show(value, "B", binary=True).replace(" ", "")
+    if known.unit in ("B", "s"):
+        return show(value, known.unit, binary=known.unit == "B").replace(" ", "")
     return str(value)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
@@ -31,25 +34,29 @@ def draw(decoder: Decoder, plan: Plan, drawn: dict[str, go.Figure]) -> pd.DataFr
     st.multiselect(label, choices, key="beside", max_selections=words.MOST_OTHERS, on_change=choose)
     tried = (plan.device.name, *st.session_state["beside"])
     frame = _ranked(plan, _said(decoder, plan), tried)
-    carried = frame[frame["rank"].notna()]
-    if carried.empty:
+    rows = frame.to_dict("records")
+    carried, rejected = ([row for row in rows if bool(row["reason"]) is out] for out in (False, True))
+    if not carried:
         st.info("None of these layouts can be ranked; the table below says why.", icon=":material/info:")
     else:
         many = "1 sequence needs" if plan.sequences == 1 else f"{plan.sequences:,} sequences need"
         st.markdown(f"Each is as many replicas as {many}; the cheapest per token first.")
-        _table(carried.head(SHOWN), plan)
+        _table(carried[:SHOWN], plan)
         if len(carried) > SHOWN:
             with st.expander(f"{len(carried) - SHOWN} more that carry the load"):
-                _table(carried.iloc[SHOWN:], plan, "more layouts")
-        drawn["pareto"] = figures.pareto(carried, sizing.undominated(carried).tolist())
+                _table(carried[SHOWN:], plan, "more layouts")
+        ranked = frame.head(len(carried))
+        drawn["pareto"] = figures.pareto(ranked, sizing.undominated(ranked).tolist())
         st.markdown("**Speed against price**")
         show.figure(drawn["pareto"], "pareto")
-        st.caption("Joined, with their ranks: no other layout is both faster for a user and cheaper. Pale: another is.")
-    rejected = frame[frame["rank"].isna()]
-    if len(rejected):
-        with st.expander(f"{len(rejected)} rejected, each with its reason", expanded=carried.empty):
-            rows = [[layout_of(row), row["reason"]] for row in rejected.head(MOST_REJECTED).to_dict("records")]
-            show.table("rejected layouts", ["layout", "reason"], rows, text=2)
+        st.caption(
+            "Right is faster for a user, down is cheaper. Joined, with their ranks: no other layout is both; pale: "
+            "another is."
+        )
+    if rejected:
+        with st.expander(f"{len(rejected)} rejected, each with its reason", expanded=not carried):
+            reasons = [[layout_of(row), row["reason"]] for row in rejected[:MOST_REJECTED]]
+            show.table("rejected layouts", ["layout", "reason"], reasons, text=2)
             if len(rejected) > MOST_REJECTED:
                 st.caption(f"{len(rejected) - MOST_REJECTED} more stand in the table that can be downloaded.")
     return frame
@@ -67,10 +74,10 @@ def _said(decoder: Decoder, plan: Plan) -> tuple[str, ...]:
     return decoder.token, st.session_state["count"], *map(repr, parts)
 
 
-def _table(frame: pd.DataFrame, plan: Plan, caption: str = "ranked layouts") -> None:
+def _table(layouts: Sequence[Mapping[str, Any]], plan: Plan, caption: str = "ranked layouts") -> None:
     own = (plan.device.name, *(getattr(plan.layout, name) for name in words.LAYOUT))
     rows, marked = [], []
-    for number, row in enumerate(frame.to_dict("records")):
+    for number, row in enumerate(layouts):
         here = own == (row["accelerator"], *(row[name] for name in words.LAYOUT))
         marked += [number] if here else []
         rows.append(

@@ -110,7 +110,12 @@ def downloads(frame: pd.DataFrame, name: str, drawn: Mapping[str, go.Figure], wo
     """
     with st.container(horizontal=True):
         st.download_button(
-            "Table as CSV", csv(frame), f"{name}.csv", "text/csv", on_click="ignore", icon=":material/download:"
+            "Table as CSV",
+            lambda: csv(frame),
+            f"{name}.csv",
+            "text/csv",
+            on_click="ignore",
+            icon=":material/download:",
         )
         if workbook is not None:
             st.download_button(

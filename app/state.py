@@ -193,7 +193,8 @@ def plain(text: str, longest: int = 400) -> str:
     >>> plain("[a](http://b) <script> *c*")
     '\\\\[a\\\\]\\\\(http\\\\:\\\\/\\\\/b\\\\) \\\\<script\\\\> \\\\*c\\\\*'
     """
-    shown = "".join(c if c.isprintable() else " " for c in text[:longest])
+    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    shown = "".join(c if c.isprintable() else " " for c in text)
     return "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+!|~$:/^" else c for c in shown)
 
 

@@ -30,7 +30,7 @@ MOST_OTHERS = 6
 
 DEFAULTS = {
     "accelerator": "h100-sxm",
-    "cards": "1",
+    "cards": "",
     "engine": "vllm",
     "isl": "",
     "osl": "",

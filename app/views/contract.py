@@ -21,7 +21,7 @@ MARKS = {True: "pass", False: "FAIL", None: "does not apply"}
 def draw() -> None:
     """Draw the page."""
     st.title("Contract")
-    token = controls.which_decoder("edit", "Decoder")
+    token = controls.which_decoder("Decoder")
     if any(each.token == token for each in state.shown_decoders()):
         architecture = decoders.contract(token)
         _differences(token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -14,6 +15,7 @@ from planner.app import money, plans, show, state, words
 from planner.app.state import CHOICES, DEFAULTS
 from planner.cost import ApiCost, Cost, against_api, cost
 from planner.errors import InputError, PlannerError
+from planner.memory import fit
 from planner.plan import Plan
 from planner.plan_fields import parse_field
 from planner.speed import Estimate, estimate
@@ -42,15 +44,15 @@ def draw() -> None:
     _pay(plan)
     model = _api(plan)
     priced = state.attempt(plans.priced, plan)
+    _prices(priced or plan, model)
     if priced is None:
         return
-    _prices(priced, model)
     times = state.attempt(_times, priced)
     answer = None if times is None else state.attempt(cost, times.plan)
     if times is None or answer is None:
         return
     api = state.attempt(_against, answer, model)
-    answer = cost(times.plan) if api is None else Cost(answer.plan, answer.hour, answer.figures, api)
+    answer = replace(answer, api=api)
     _classes(answer)
     drawn = {"months": _months(answer)}
     st.subheader("Figure by figure")
@@ -61,7 +63,11 @@ def draw() -> None:
 
 
 def _times(plan: Plan) -> Estimate:
-    return estimate(plans.timed(plan))
+    held = plans.held(plan)
+    if not fit(held).fits:
+        told = "The plan does not fit; it would cost this if it did. The Size page says what would help."
+        st.warning(told, icon=":material/warning:")
+    return estimate(plans.timed(held))
 
 
 def _pay(plan: Plan) -> None:
@@ -75,11 +81,11 @@ def _pay(plan: Plan) -> None:
         )  # fmt: skip
         if st.session_state["pay"] == "own":
             for word in words.OWNING:
-                plans.text(word, width=190, plan=plan)
+                plans.text(word, width=270 if word == "pue" else 190, plan=plan)
         else:
             plans.choice("basis", "Basis", 170)
-            _one_of("provider", "Rent from", sellers, "newest price, then lowest", 240)
-            plans.text("as_of", width=150, placeholder="2026-06-01")
+            _one_of("provider", "Rent from", sellers, "lowest price", 240)
+            plans.text("as_of", width=150, placeholder="the newest")
         plans.share("utilisation", "Utilisation", 260)
 
 
@@ -94,7 +100,7 @@ def _api(plan: Plan) -> str:
             format_func=lambda name: f"{own} ({said})" if name == words.AUTO else name, on_change=_forget_api,
         )  # fmt: skip
         model = own if st.session_state["api"] == words.AUTO else st.session_state["api"]
-        _one_of("api_provider", "API of", pricing.api_prices(model=model)["provider"], "the cheapest", 240)
+        _one_of("api_provider", "API from", pricing.api_prices(model=model)["provider"], "the cheapest", 240)
     if not known and st.session_state["api"] == words.AUTO:
         st.caption(state.plain(f"No API price of {plan.model.name} is known; {NEAREST} stands in its place."))
     return str(model)
@@ -190,7 +196,7 @@ def _api_rows(plan: Plan, model: str) -> list[list[Any]]:
         else:
             own = listed.usd_per_mtok.get(kind)
             usd = listed.usd_per_mtok["input"] if own is None else own
-            rows.append([word, name, usd, listed.date, f"{listed.provider}{'' if own else ' (as input)'}"])
+            rows.append([word, name, usd, listed.date, listed.provider if own else "as input"])
     return rows
 
 

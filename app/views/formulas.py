@@ -29,7 +29,7 @@ OVER = {"projections": ["projection"], "layer": ["projection", "feed-forward"]}
 def draw() -> None:
     """Draw the page."""
     st.title("Formulas")
-    token = controls.which_decoder("edit", "Decoder")
+    token = controls.which_decoder("Decoder")
     decoder = next((each for each in state.shown_decoders() if each.token == token), None)
     context, batch = state.number("context"), state.number("batch")
     if decoder is None or context is None or batch is None:

@@ -9,7 +9,8 @@ import streamlit as st
 from planner import figures
 from planner.app import money, plans, ranking, show, state, words
 from planner.capacity import headroom_bytes, maximum_positions
-from planner.cost import cost
+from planner.cost import Cost, cost
+from planner.curves import GROUPS
 from planner.memory import Fit, fit
 from planner.plan import Plan
 from planner.plan_file import plan_to_toml
@@ -28,7 +29,7 @@ TIMES = {
     "output_tok_s_per_accelerator": (
         "Token/s of a card",
         "token/s",
-        "those of a replica / accelerators",
+        "those in all / accelerators",
     ),
     "output_tok_s": (
         "Token/s in all",
@@ -48,39 +49,53 @@ def draw() -> None:
     if asked is None:
         return
     decoder, plan = asked
+    answer = state.attempt(lambda: fit(plans.held(plan)))
+    if answer is None:
+        _assumptions(plan, words.MEMORY)
+        return
     drawn: dict[str, go.Figure] = {}
     binary = st.session_state["bytes"] == "GiB"
-    answer = state.attempt(_memory, plan, drawn, binary)
+    state.attempt(_verdict, answer, binary)
+    in_short = st.empty()
+    state.attempt(_memory, answer, drawn, binary)
     st.subheader("Speed")
-    _assumptions(plan, words.TIMES)
-    timed, priced, frame = state.attempt(plans.timed, plan), None, None
+    timed, times, priced, frame = state.attempt(plans.timed, answer.plan), None, None, None
     if timed is not None:
-        times = None if answer is None else state.attempt(_speed, timed, answer.fits, drawn, binary)
+        times = state.attempt(_speed, timed, answer.fits, drawn, binary)
         priced = state.attempt(plans.priced, timed)
-        if priced is not None:
-            if times is not None:
-                state.attempt(_cost, priced, times)
-            frame = state.attempt(ranking.draw, decoder, priced, drawn)
-    if answer is not None:
-        show.downloads(answer.to_frame() if frame is None else frame, "size", drawn, priced or plan)
-        st.download_button(
-            "Plan as TOML",
-            lambda: plan_to_toml(priced or plan),
-            "plan.toml",
-            "application/toml",
-            on_click="ignore",
-            icon=":material/download:",
-        )
+    _assumptions(plan, words.TIMES)
+    if priced is not None:
+        paid = None if times is None else _cost(priced, times)
+        if answer.fits and times is not None:
+            in_short.markdown(_in_short(times, paid))
+        frame = state.attempt(ranking.draw, decoder, priced, drawn)
+    show.downloads(answer.to_frame() if frame is None else frame, "size", drawn, priced or answer.plan)
+    st.download_button(
+        "Plan as TOML",
+        lambda: plan_to_toml(priced or answer.plan),
+        "plan.toml",
+        "application/toml",
+        on_click="ignore",
+        icon=":material/download:",
+    )
 
 
-def _memory(plan: Plan, drawn: dict[str, go.Figure], binary: bool) -> Fit:
-    answer = fit(plan)
-    _verdict(answer, binary)
+def _in_short(times: Estimate, paid: Cost | None) -> str:
+    """What the sections below find, in one sentence."""
+    user, all_users = (shown(rate, "token/s") for rate in (times.output_tok_s_per_user, times.output_tok_s))
+    said = f"First token after **{shown(times.ttft_s, 's')}**, then **{user}** for each user, {all_users} in all"
+    if paid is None:
+        return f"{said}."
+    token, month = map(money.usd, (paid.usd_per_mtok_blended, paid.fleet_usd_per_month))
+    return f"{said}; **{token}** for a million tokens, {month} a month for the fleet."
+
+
+def _memory(answer: Fit, drawn: dict[str, go.Figure], binary: bool) -> None:
     st.subheader("Memory")
     _room(answer, binary)
     frame = answer.to_frame()
     rungs = frame[frame["rank"] == _stage(answer, frame, binary)]
-    drawn["memory"] = figures.memory_waterfall(rungs, plan.device.memory_bytes, binary=binary)
+    drawn["memory"] = figures.memory_waterfall(rungs, answer.plan.device.memory_bytes, binary=binary)
     show.figure(drawn["memory"], "memory")
     with st.expander("Every term, exactly"):
         rows = [
@@ -88,9 +103,8 @@ def _memory(plan: Plan, drawn: dict[str, go.Figure], binary: bool) -> Fit:
             for row in rungs.to_dict("records")
         ]
         show.table("terms of the rank", ["term", "how", "bytes"], rows, text=2)
-    _assumptions(plan, words.MEMORY)
     plans.assumed_badge({**plans.assumed(), **answer.assumed})
-    return answer
+    _assumptions(answer.plan, words.MEMORY)
 
 
 def _stage(answer: Fit, frame: pd.DataFrame, binary: bool) -> str:
@@ -228,7 +242,7 @@ def _addends(answer: Estimate, products: pd.DataFrame, name: str) -> None:
         *(products[column] for column in ("phase", "component", "seconds")), strict=True
     ):
         if each == phase:
-            parts[component] = parts.get(component, 0.0) + seconds
+            parts[GROUPS[component]] = parts.get(GROUPS[component], 0.0) + seconds
     parts |= {"collectives": spent["link"], "fixed time of the layers": spent["fixed time"]}
     parts |= {"stages that read chunks at the same time": spent["overlap"]} if spent["overlap"] else {}
     parts |= {"waiting for a slower stage": spent["waiting"]} if spent["waiting"] else {}
@@ -243,11 +257,11 @@ def _addends(answer: Estimate, products: pd.DataFrame, name: str) -> None:
 
 def _words(answer: Estimate) -> None:
     ridge = answer.ridge_batch
-    reach = "no number of sequences" if ridge is None else f"{ridge:,} sequences"
+    reach = "No number of sequences" if ridge is None else f"{ridge:,} sequences"
     energy = answer.joules_per_output_token
     said = [
-        f"Prefill is bound by {answer.binding_prefill} (MFU {answer.mfu_prefill:.1%}),",
-        f"decode by {answer.binding_decode} (MBU {answer.mbu_decode:.1%});",
+        f"Prefill is bound by {answer.binding_prefill} and computes at {answer.mfu_prefill:.1%} of the peak (MFU);",
+        f"decode is bound by {answer.binding_decode} and reads at {answer.mbu_decode:.1%} of the bandwidth (MBU).",
         f"{reach} would make a decode step's arithmetic as long as its traffic.",
         *([] if energy is None else [f"An output token takes {shown(energy, '1')} J at the rated power."]),
     ]
@@ -256,13 +270,14 @@ def _words(answer: Estimate) -> None:
         st.caption(state.plain(f"{note[0].upper()}{note[1:]}."))
 
 
-def _cost(plan: Plan, times: Estimate) -> None:
+def _cost(plan: Plan, times: Estimate) -> Cost | None:
     st.subheader("Cost")
     answer = state.attempt(cost, plan)
     if answer is None:
         st.caption("The Cost page takes a price of your own: type it into its table.")
-        return
+        return None
     money.metrics(answer, times, PRICES)
     hour = f"{money.usd(answer.hour.usd)} for an accelerator-hour ({answer.hour.provenance}: {answer.hour.source})"
     st.caption(state.plain(f"{hour}; the Cost page has the rest."))
     plans.assumed_badge({name: value for name, value in answer.assumed.items() if name not in words.TIMES})
+    return answer

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from planner.figures.drawing import NEUTRAL, STYLES, Drawing, Row, Style, styles
 from planner.units import show
 
-DOMINATED = 0.3  # opacity of a layout that another beats
+DOMINATED = 0.45  # opacity of a layout that another beats
 SPEED, PRICE = "output_tok_s_per_user", "usd_per_mtok_blended"
 ROOM = 1.2  # beyond the outermost layouts, for their ranks
 

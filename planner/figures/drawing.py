@@ -53,7 +53,10 @@ HALO = ",".join(["0 0 2px Canvas"] * 6)
 
 @dataclass(slots=True)
 class Drawing:
-    """A figure in the making, in plain tables: Plotly checks them once, at the end, which takes a tenth of the time."""
+    """A figure in the making, in plain tables.
+
+    Plotly does not check them, which would take nine tenths of the time; the tests of the app have them checked.
+    """
 
     title: str
     x: str
@@ -151,16 +154,19 @@ class Drawing:
             self.notes[-1] |= {"bgcolor": _darker(colour), "borderpad": 2, **thread}
         self.notes[before:] = reversed(self.notes[before:])
 
-    def tags(self, marks: Sequence[tuple[float, float, str, str]]) -> None:
-        """Words beside each (x, y, colour, words), where they hide no others; on its left at the right end."""
+    def tags(self, marks: Sequence[tuple[float, float, str, str]], *, below: bool = False) -> None:
+        """Words beside each (x, y, colour, words), where they hide no others; on its left at the right end.
+
+        `below`: none lies above its point, where a roof is.
+        """
         for x, y, colour, words in sorted(marks):
             at, width = math.log10(x) if self.log else x, PILL[0] * len(words)
             left = self._across(at) + 8
             anchor, shift = "left", 8
             if left + width > NARROWEST:
                 left, anchor, shift = left - width - 16, "right", -8
-            either = (step for far in itertools.count(12, PILL[1]) for step in (far, -far))
-            down = self._clear(left, left + width, y, either)
+            far = itertools.count(12, PILL[1])
+            down = self._clear(left, left + width, y, far if below else (step for n in far for step in (n, -n)))
             self._note(plain(words), "x", at, y, colour, xanchor=anchor, xshift=shift, yanchor="middle", yshift=-down)
 
     def upright(self, x: float, words: str, colour: str, side: str = "left", dash: str = "dot") -> None:
@@ -183,11 +189,18 @@ class Drawing:
             )
 
     def apart(self, heights: Sequence[float]) -> list[float]:
-        """How far each label moves up from its height on the y axis, in pixels, so that none lies on another."""
+        """How far each label moves up from its height on the y axis, in pixels, so that none lies on another.
+
+        Where they would leave the plot, whose top is the name of the axis, they move down.
+        """
         places = [self._pixels(y) for y in heights]
-        moved = list(places)
-        for lower, upper in itertools.pairwise(sorted(range(len(places)), key=places.__getitem__)):
+        moved, order = list(places), sorted(range(len(places)), key=places.__getitem__)
+        for lower, upper in itertools.pairwise(order):
             moved[upper] = max(moved[upper], moved[lower] + LINE_HEIGHT)
+        ceiling = self._rise - LINE_HEIGHT / 2
+        for place in reversed(order):
+            moved[place] = min(moved[place], ceiling)
+            ceiling = moved[place] - LINE_HEIGHT
         return [new - old for new, old in zip(moved, places, strict=True)]
 
     def done(self, alt: str) -> go.Figure:
@@ -215,7 +228,7 @@ class Drawing:
             "shapes": self.shapes,
             **self.more,
         }
-        return go.Figure({"data": self.traces, "layout": layout})
+        return go.Figure({"data": self.traces, "layout": layout}, _validate=False)
 
     def _above(self, text: str) -> dict[str, Any]:
         """The name of the y axis, over it and level, where it takes no width."""
@@ -238,7 +251,12 @@ class Drawing:
     def _pixels(self, y: float) -> float:
         """The height of a value above the foot of the plot."""
         low, high = self.axes["y"]["range"]
-        return float((self._height(y) - low) / (high - low) * (self.height - MARGIN["t"] - MARGIN["b"]))
+        return float((self._height(y) - low) / (high - low) * self._rise)
+
+    @property
+    def _rise(self) -> int:
+        """The height of the plot."""
+        return self.height - MARGIN["t"] - MARGIN["b"]
 
     def _across(self, at: float) -> float:
         """How far right a place on the x axis is on a telephone, in pixels."""
@@ -309,8 +327,11 @@ def _powers(low: float, high: float, base: int) -> list[float]:
     candidates = (part * float(base) ** power for power in range(first - 1, last + 1) for part in parts)
     if len(ticks := [tick for tick in candidates if low <= tick <= high]) >= FEWEST:
         return ticks
-    step = _round_step((high - low) / 4, base)
-    return [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    steps = (_round_step((high - low) / pieces, base) for pieces in (4, 6))
+    choices = (
+        [step * n for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)] for step in steps
+    )
+    return next(ticks for ticks in choices if len(ticks) >= FEWEST)
 
 
 def _steps(high: float, kilo: int) -> list[float]:

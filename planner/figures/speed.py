@@ -10,6 +10,7 @@ from itertools import accumulate
 import pandas as pd
 import plotly.graph_objects as go
 
+from planner.curves import GROUPS
 from planner.figures.bars import Bar, waterfall
 from planner.figures.drawing import NEUTRAL, STYLES, Drawing, Row
 from planner.units import show
@@ -58,13 +59,13 @@ def roofline(products: pd.DataFrame, roofs: pd.DataFrame, *, binary: bool = True
     for phase, style in PHASES.items():
         part = sorted((row for row in points if row["phase"] == phase), key=lambda row: -row["seconds"])
         _products(drawing, phase, part, totals[phase], binary)
-        named: dict[str, Row] = {}  # of each component the product that takes longest
+        named: dict[str, Row] = {}  # of each part of the work the product that takes longest
         for row in part:
-            named.setdefault(row["component"].replace("_", " "), row)
+            named.setdefault(GROUPS[row["component"]], row)
         tags += [(row["intensity"], row["rate"], style[0], name) for name, row in list(named.items())[:TAGS]]
         binds = Counter(row["binding"] for row in part)
         said.append(f"{phase}: {', '.join(f'{name} {n}' for name, n in binds.most_common())}")
-    drawing.tags(tags)
+    drawing.tags(tags, below=True)
     peaks = ", ".join(f"{roof['format']} {show(roof['peak_flops_per_s'], 'FLOP/s')}" for roof in drawn)
     return drawing.done(f"Products under the roofs of {peaks}. How many each limit binds: {'; '.join(said)}.")
 

@@ -214,6 +214,19 @@ def test_how_a_figure_came_about():
     assert addends[-1][2] == f"{sum(parts.values()):,}"
 
 
+def test_a_preset_is_chosen_where_the_page_needs_it():
+    app = opened(page="Size", context="4k")
+    enter(app, app.selectbox, "Decoder", "llama-3.1-8b")
+    assert app.query_params["edit"] == "4"
+    assert app.query_params["m"][-1] == "llama-3.1-8b"
+    assert any("llama\\-3.1\\-8b on" in each.value or "llama-3.1-8b on" in each.value for each in app.success)
+    for name in ("gpt2", "gpt2-medium", "gpt2-large"):
+        enter(app, app.selectbox, "Decoder", name)
+    enter(app, app.selectbox, "Decoder", "gpt2-xl")
+    assert sentences(app)[0] == "8 decoders stand here already; take one out first"
+    assert widget(app.selectbox, "Decoder").value == 0
+
+
 def test_a_copy_is_edited_beside_the_original():
     app = opened(m="mha")
     press(app, "Edit a copy")

@@ -120,13 +120,31 @@ def test_a_cell_becomes_a_word_of_the_link_and_an_emptied_one_none():
 
 
 def test_an_unknown_price_has_an_empty_cell_that_can_be_filled():
-    app = opened(**{**LINK, "accelerator": "mi300x"})
-    assert sentences(app) == ["no on_demand price of mi300x is known; state usd_per_hour"]
+    app = opened(**{**LINK, "accelerator": "mi355x"})
+    assert sentences(app) == ["no on_demand price of mi355x is known; state usd_per_hour"]
     assert app.data_editor[0].value["USD"].isna()[0]
-    app = opened(**{**LINK, "accelerator": "mi300x"}, usd_per_hour="2")
+    app = opened(**{**LINK, "accelerator": "mi355x"}, usd_per_hour="2")
     assert sentences(app) == []
-    expected = cost(plan(accelerator="mi300x", usd_per_hour=2.0))
+    expected = cost(plan(accelerator="mi355x", usd_per_hour=2.0))
     assert metric(app, "Million output tokens") == usd(expected.usd_per_mtok_output)
+
+
+def test_a_price_that_is_none_can_be_mended_in_its_cell():
+    app = opened(**LINK, usd_per_hour="-3")
+    listed = cost(plan()).usd_per_accelerator_hour
+    assert app.data_editor[0].value["USD"][0] == listed
+
+
+def test_the_price_of_what_does_not_fit_is_no_price():
+    warned = [each.value for each in opened(**{**LINK, "m": "llama-3.1-70b"}).warning]
+    assert len(warned) == 1
+    assert warned[0].startswith("The plan does not fit;")
+    assert not opened(**LINK).warning
+
+
+def test_the_memory_of_the_size_page_counts_here_too():
+    app = opened(**LINK, prefill_tokens="16384")
+    assert metric(app, "Million input tokens") == usd(cost(plan(prefill_tokens=16_384)).usd_per_mtok_input)
 
 
 def test_prices_as_they_were_and_from_one_provider():
@@ -162,7 +180,7 @@ def test_bought_instead_of_rented():
         ({"api_output": "x"}, "is not a number"),
         ({"api": "../../etc"}, "which is none of the choices"),
         ({"provider": "<script>"}, "Rent from: <script> has no such price"),
-        ({"api_provider": "nobody"}, "API of: nobody has no such price"),
+        ({"api_provider": "nobody"}, "API from: nobody has no such price"),
         ({"as_of": "1999-01-01"}, "is known as of 1999-01-01"),
     ],
 )

@@ -46,6 +46,18 @@ def test_the_verdict_with_what_binds_and_the_lever(app):
     assert answer.lever[1:] in verdict(app)
 
 
+def test_speed_and_price_stand_beside_the_verdict(app):
+    times, money = estimate(plan()), cost(plan())
+    user, everyone = (show(rate, "token/s") for rate in (times.output_tok_s_per_user, times.output_tok_s))
+    token, month = usd(money.usd_per_mtok_blended), usd(money.fleet_usd_per_month)
+    said = next(each.value for each in app.markdown if each.value.startswith("First token after"))
+    assert said.replace("**", "") == (
+        f"First token after {show(times.ttft_s, 's')}, then {user} for each user, {everyone} in all; "
+        f"{token} for a million tokens, {month} a month for the fleet."
+    )
+    assert not any(each.value.startswith("First token after") for each in opened(**LINK, tp="1", dp="8").markdown)
+
+
 def test_memory_is_the_ladders(app):
     answer = fit(plan())
     assert metric(app, "Free on the fullest rank") == show(answer.headroom_bytes, "B", binary=True)
@@ -146,8 +158,8 @@ def test_other_accelerators_are_ranked_beside_it_and_stand_in_the_link():
         ("Compute fraction", "compute_fraction", "0.5"),
         ("Bandwidth fraction", "bandwidth_fraction", "0.8"),
         ("Link fraction", "link_fraction", "0.4"),
-        ("Latency of a collective, s", "collective_latency_s", "0.00002"),
-        ("Fixed time of a layer, s", "seconds_per_layer", "0"),
+        ("Latency of a collective", "collective_latency_s", "0.00002"),
+        ("Fixed time of a layer", "seconds_per_layer", "0"),
     ],
 )
 def test_every_field_is_the_plans(label, word, text):
@@ -185,6 +197,13 @@ def test_a_cached_share_of_the_input():
     expected = expected.changed(cached_prefix=expected.isl // 2)
     assert metric(app, "First token after") == show(estimate(expected).ttft_s, "s")
     assert any(f"{expected.isl // 2:,} of them cached" in each.value for each in app.caption)
+
+
+def test_a_layout_says_how_many_accelerators_there_are():
+    app = opened(**{**LINK, "cards": ""}, tp="4", pp="2")
+    assert "on 8 x h100-sxm (tp4 pp2 dp1)" in verdict(app)
+    assert metric(app, "First token after") == show(estimate(plan(tp=4, pp=2)).ttft_s, "s")
+    assert "on 1 x h100-sxm" in verdict(opened(**{**LINK, "cards": ""}))
 
 
 def test_experts_and_attention_in_parallel():
@@ -235,9 +254,9 @@ def test_bytes_in_powers_of_a_thousand():
 
 
 def test_an_unknown_price_is_said_once_and_the_rest_stands():
-    app = opened(**{**LINK, "accelerator": "mi300x"})
-    assert sentences(app) == ["no on_demand price of mi300x is known; state usd_per_hour"]
-    assert metric(app, "First token after") == show(estimate(plan(accelerator="mi300x")).ttft_s, "s")
+    app = opened(**{**LINK, "accelerator": "mi355x"})
+    assert sentences(app) == ["no on_demand price of mi355x is known; state usd_per_hour"]
+    assert metric(app, "First token after") == show(estimate(plan(accelerator="mi355x")).ttft_s, "s")
     assert any("The Cost page takes a price of your own" in each.value for each in app.caption)
     assert all(row[1] for row in table(app, "rejected layouts")[1:])
     assert "Million input tokens" not in [each.label for each in app.metric]
@@ -264,6 +283,17 @@ def test_what_cannot_be_is_said_once_in_place(word, text, said):
     app = opened(**{**LINK, word: text})
     assert [said in sentence for sentence in sentences(app)] == [True]
     assert app.title[0].value == "Size a deployment"
+
+
+@pytest.mark.parametrize(
+    ("label", "word"), [("Memory fraction", "memory_fraction"), ("Compute fraction", "compute_fraction")]
+)
+def test_what_is_typed_wrong_can_be_mended_where_it_stands(label, word):
+    app = opened(**LINK, **{word: "2"})
+    assert widget(app.text_input, label).value == "2"
+    enter(app, app.text_input, label, "0.8")
+    assert sentences(app) == []
+    assert metric(app, "First token after") == show(estimate(plan(**{word: 0.8})).ttft_s, "s")
 
 
 def test_markup_in_a_name_is_text():

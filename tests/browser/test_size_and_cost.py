@@ -13,7 +13,7 @@ from planner.memory import fit
 from planner.plan_file import parse_plan
 from planner.speed import estimate
 from planner.units import show
-from tests.browser.hands import gone_to, metric, note, rewritten, settled, typed
+from tests.browser.hands import gone_to, metric, note, rewritten, settled, typed, until
 
 TITLES = {"Size": "Size a deployment", "Cost": "Cost"}
 LOAD = "m=llama-3.1-70b&cards=8&context=4k&batch=64&osl=512"
@@ -45,6 +45,18 @@ def test_another_accelerator_is_chosen(visit):
     page.get_by_role("option", name="b200", exact=True).click()
     expect(verdict(page)).to_contain_text("8 x b200")
     expect(page.get_by_role("table", name="ranked layouts")).to_contain_text("b200, tp")
+
+
+def test_a_preset_is_chosen_by_keyboard_on_a_telephone(visit):
+    page = visit("/?page=Size&context=4k", viewport={"width": 390, "height": 900})
+    decoder = page.get_by_role("combobox", name="Decoder", exact=True)
+
+    def choose():
+        decoder.fill("llama-3.1-8b")
+        decoder.press("Enter")
+
+    until(choose, verdict(page).filter(has_text="llama-3.1-8b on 1 x h100-sxm"))
+    expect(page).to_have_url(re.compile("edit=4.*m=llama-3.1-8b"))
 
 
 def test_how_a_figure_came_about(visit):

@@ -40,8 +40,9 @@ def test_cache_over_context(log, binary):
 
 
 def test_the_ring_lies_on_the_curve():
-    figure = figures.cache_over_context(FRAME)
-    for ring in (trace for trace in figure.data if trace.mode == "markers"):
+    rings = [trace for trace in figures.cache_over_context(FRAME).data if trace.mode == "markers"]
+    assert rings
+    for ring in rings:
         name = ring.name.partition(":")[0]
         slope = FRAME.loc[FRAME["name"] == name, "cache_bytes_per_token"].iloc[0]
         assert ring.x[0] * slope == pytest.approx(ring.y[0], rel=1e-12)
@@ -119,15 +120,17 @@ def test_labels_of_crossovers_at_the_foot_lie_above_it_and_hide_no_other(models)
     assert all(b - a >= 14 for a, b in itertools.pairwise(sorted(heights)[:2]))
 
 
-def test_labels_at_the_ends_of_lines_do_not_meet():
+@pytest.mark.parametrize("heights", [[1e3, 1.01e3, 1.02e3, 5e8], [9e8, 8.9e8, 8.8e8, 8.7e8, 8.6e8]])
+def test_labels_at_the_ends_of_lines_do_not_meet_nor_leave_the_plot(heights):
     drawing = Drawing("t", "x", "y", True, True)
     drawing.tokens_axis([1, 1000])
     drawing.bytes_axis([1, 1e9], True)
-    heights = [1e3, 1.01e3, 1.02e3, 5e8]
     low, high = drawing.axes["y"]["range"]
     pixels = (HEIGHT - MARGIN["t"] - MARGIN["b"]) / (high - low)
-    placed = sorted(math.log10(y) * pixels + up for y, up in zip(heights, drawing.apart(heights), strict=True))
-    assert all(b - a >= 15 - 1e-9 for a, b in itertools.pairwise(placed))
+    placed = [(math.log10(y) - low) * pixels + up for y, up in zip(heights, drawing.apart(heights), strict=True)]
+    assert all(b - a >= 15 - 1e-9 for a, b in itertools.pairwise(sorted(placed)))
+    assert max(placed) <= HEIGHT - MARGIN["t"] - MARGIN["b"]
+    assert sorted(range(len(heights)), key=placed.__getitem__) == sorted(range(len(heights)), key=heights.__getitem__)
 
 
 @pytest.mark.parametrize("values", [[1], [5, 5], [1, 1e18], [0, 0], [math.nan, 3]])

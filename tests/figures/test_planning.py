@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planner import figures
 from planner.cost import cost
+from planner.curves import GROUPS
 from planner.figures.bars import Bar, waterfall
 from planner.figures.drawing import Drawing
 from planner.memory import fit
@@ -67,6 +68,17 @@ def test_every_product_lies_under_its_roof():
             assert y == pytest.approx(min(roof["reached_flops_per_s"], x * roof["reached_bytes_per_s"]))
     assert {trace.marker.symbol for trace in figure.data if trace.name in ("prefill", "decode")} == {"circle", "square"}
     assert "bf16 ridge 295" in notes(figure)  # 989.4 TFLOP/s over 3.35 TB/s
+
+
+def test_products_are_named_below_the_roof_in_the_words_of_the_comparison():
+    answer = estimate("deepseek-v3", accelerator="h200", count=8, context=4096, sequences=8)
+    tags = [
+        note
+        for note in figures.roofline(answer.products, answer.roofs).layout.annotations
+        if note.text in set(GROUPS.values())
+    ]
+    assert {note.text for note in tags} == {"projection", "attention", "feed-forward"}
+    assert all(note.yshift < 0 for note in tags)
 
 
 def test_products_that_move_nothing_have_no_place_under_a_roof():
@@ -155,6 +167,7 @@ def test_tags_do_not_lie_on_each_other(points):
         ([0.8, 1.4], [0.8, 1.0, 1.2, 1.4]),
         ([25, 60], [30, 40, 50, 60]),
         ([11, 46], [20, 30, 40]),  # of 1, 2 and 5 times a power only one lies there
+        ([1.04, 5.43], [2, 3, 4, 5]),  # steps of 2 would be too few
         ([1, 1000], [1, 10, 100, 1000]),
     ],
 )
@@ -162,3 +175,14 @@ def test_a_short_logarithmic_axis_has_ticks_too(values, ticks):
     drawing = Drawing("t", "x", "y", True, True)
     drawing.axis("x", values, "1")
     assert drawing.axes["x"]["tickvals"] == pytest.approx(ticks)
+
+
+@given(st.floats(1e-3, 1e9), st.floats(1.01, 1000), st.sampled_from(["1", "B"]))
+def test_a_logarithmic_axis_has_three_ticks_or_two_powers(low, ratio, unit):
+    drawing = Drawing("t", "x", "y", True, True)
+    drawing.axis("x", [low, low * ratio], unit, binary=unit == "B")
+    ticks = drawing.axes["x"]["tickvals"]
+    base = 16 if unit == "B" else 10
+    assert 3 <= len(ticks) <= 9 or (len(ticks) == 2 and ticks[1] == ticks[0] * base)
+    assert ticks == sorted(set(ticks))
+    assert low * (1 - 1e-6) <= ticks[0] <= ticks[-1] <= low * ratio * (1 + 1e-6)
