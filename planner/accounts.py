@@ -1,4 +1,7 @@
-"""The basic figures of a decoder: parameters, FLOPs of a pass, bytes of the weights and of the cache."""
+"""The basic figures of a decoder: parameters, FLOPs of a pass, bytes of the weights and of the cache.
+
+A `model` is what `planner.load` takes: a contract, or the name or place of one.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from planner import folds
-from planner.bill import CacheEntry, Part, Pass
-from planner.contract import Architecture
+from planner.bill import CacheEntry, Part, Pass, check_number
+from planner.contract import as_architecture
 from planner.errors import UsageError
 from planner.storage import Scheme, cache_format, weight_format
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def parameters(
-    model: Architecture,
+    model: Any,
     *,
     active: bool = False,
     by: Literal["role", "component"] | None = None,
@@ -33,10 +36,11 @@ def parameters(
     >>> planner.parameters(planner.load("mixtral-8x7b")), planner.parameters(planner.load("mixtral-8x7b"), active=True)
     (46702792704, 12879925248)
     """
-    return folds.parameters(model.parts(), active=active, by=by, lookups=lookups, modules=modules)
+    _check_split(by, "role", "component")
+    return folds.parameters(as_architecture(model).parts(), active=active, by=by, lookups=lookups, modules=modules)
 
 
-def itemise(model: Architecture, *, modules: Sequence[str] = ("body",)) -> DataFrame:
+def itemise(model: Any, *, modules: Sequence[str] = ("body",)) -> DataFrame:
     """The itemised bill, a row for each stored tensor: path, role, component, shape, copies, parameters."""
     import pandas
 
@@ -49,13 +53,13 @@ def itemise(model: Architecture, *, modules: Sequence[str] = ("body",)) -> DataF
             "copies": count * tensor.copies,
             "parameters": count * tensor.size,
         }
-        for part, count, tensor in folds.tensors(model.parts(), modules)
+        for part, count, tensor in folds.tensors(as_architecture(model).parts(), modules)
     ]
     return pandas.DataFrame(rows)
 
 
 def flops(
-    model: Architecture,
+    model: Any,
     past: Any = 0,
     new: Any = 1,
     *,
@@ -75,7 +79,14 @@ def flops(
     29688401494016
     """
     run = Pass(past=past, new=new, emitted=emitted(logits, new), attention=attention, mla=mla_form(mla, past))
-    return folds.flops(model.parts(), run, batch=batch, by=by)
+    check_number("batch", batch, "sequences")
+    _check_split(by, "component", "product")
+    return folds.flops(as_architecture(model).parts(), run, batch=batch, by=by)
+
+
+def _check_split(by: str | None, *known: str) -> None:
+    if by is not None and by not in known:
+        raise UsageError(f"by = {by!r:.80} is none of {', '.join(known)}")
 
 
 def emitted(logits: Any, new: Any) -> Any:
@@ -97,7 +108,7 @@ def mla_form(mla: str, past: Any) -> str:
 
 
 def cache_bytes(
-    model: Architecture,
+    model: Any,
     lengths: Any,
     *,
     kv: str | None = None,
@@ -112,18 +123,26 @@ def cache_bytes(
     >>> planner.cache_bytes(planner.load("deepseek-v3"), 1), planner.cache_bytes(planner.load("mha"), [1000, 20])
     (70272, 534773760)
     """
-    sequences = lengths if isinstance(lengths, Iterable) and not hasattr(lengths, "__array__") else [lengths]
+    one = isinstance(lengths, str) or hasattr(lengths, "__array__") or not isinstance(lengths, Iterable)
+    model, sequences = as_architecture(model), [lengths] if one else list(lengths)
+    for length in sequences:
+        check_number("lengths", length, "positions")
+    check_number("batch", batch, "sequences")
     chosen = model.kv if kv is None else kv
     cache_format(chosen)  # a format that is not known is refused even where nothing is cached
 
     def size(entry: CacheEntry, positions: Any) -> Any:
-        stored = cache_format(entry.stored_in(chosen, model.activations))
-        return positions * stored.bytes_per_position(entry.heads, entry.width)
+        return positions * position_bytes(entry, chosen, model.activations)
 
     return batch * folds.cache_total(model.parts(), sequences, size, between_passes=between_passes)
 
 
-def weight_bytes(model: Architecture, weights: str | None = None, *, modules: Sequence[str] = ("body",)) -> Any:
+def position_bytes(entry: CacheEntry, kv: str, activations: str) -> Any:
+    """Bytes of one position of a cache entry, the attention cache being in `kv` and the model in `activations`."""
+    return cache_format(entry.stored_in(kv, activations)).bytes_per_position(entry.heads, entry.width)
+
+
+def weight_bytes(model: Any, weights: str | None = None, *, modules: Sequence[str] = ("body",)) -> Any:
     """Bytes that the weights store in a format (None: the contract's own), scales and zero points included.
 
     A contract that states its parameter count is taken at its word: that many elements in the format.
@@ -132,6 +151,7 @@ def weight_bytes(model: Architecture, weights: str | None = None, *, modules: Se
     >>> planner.weight_bytes(planner.load("llama-3.1-8b")), planner.weight_bytes(planner.load("mha"))
     (16060522496, 14000000000)
     """
+    model = as_architecture(model)
     scheme = weight_format(model.weights if weights is None else weights)
     if model.stated_parameters is not None:
         return scheme.by_role.get("ffn_dense", scheme.rest).stored_bytes((model.stated_parameters,))

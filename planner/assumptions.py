@@ -45,11 +45,17 @@ def assumptions() -> dict[str, Assumption]:
     return {name: Assumption(name=name, **entry) for name, entry in table.items()}
 
 
+def assumption_bounds(name: str) -> tuple[float, float, str]:
+    """The least and the greatest value of an assumption, and what it must be, in words."""
+    if name.endswith("_fraction") or name == "utilisation":
+        return LEAST, 1, "a share above 0 and up to 1"
+    if assumptions()[name].unit in ("B", "s", "token"):
+        return 0, LARGEST, "a number from 0 to 10^30"
+    return LEAST, LARGEST, "a number above 0 and up to 10^30"
+
+
 def assumption_rule(name: str, value: Any) -> tuple[Any, str]:
     """Where the value of an assumption, a number or a column, may stand, and what it must be."""
     number = is_column(value) or (isinstance(value, (int, float)) and not isinstance(value, bool))
-    if name.endswith("_fraction") or name == "utilisation":
-        return number and (value >= LEAST) & (value <= 1), "a share above 0 and up to 1"
-    if assumptions()[name].unit in ("B", "s", "token"):
-        return number and (value >= 0) & (value <= LARGEST), "a number from 0 to 10^30"
-    return number and (value >= LEAST) & (value <= LARGEST), "a number above 0 and up to 10^30"
+    low, high, rule = assumption_bounds(name)
+    return number and (value >= low) & (value <= high), rule

@@ -16,6 +16,9 @@ from planner.rules import CAUSAL, Causal, Packed, Prefix
 
 Access = Literal["whole", "rows", "routed"]
 Shard = Literal["replicated", "column", "row", "vocabulary", "heads", "kv_heads"]
+"""What tensor-parallel ranks divide: outputs (`column`), outputs by whole heads (`heads`; `kv_heads`, of which ranks
+hold copies where they are more), inputs (`row`, behind which they sum), entries (`vocabulary`), or nothing.
+"""
 Domain = Literal["new", "emitted", "cached", "entries", "pass", "pairs"]
 
 
@@ -195,6 +198,12 @@ def linear(
     return Bill.of(weight, offset, Product(id, macs, domain, component, (weight.id,), form=form, shard=shard))
 
 
+def check_number(name: str, value: Any, things: str) -> None:
+    """Refuse with `UsageError` what is no number of things, 0 or more; columns, words and symbols pass."""
+    if isinstance(value, (bool, str)) or value is None or (isinstance(value, (int, float)) and not value >= 0):
+        raise UsageError(f"{name} = {value!r:.60} is not a number of {things}, 0 or more")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
     """One forward pass of one sequence: `past` positions are cached, `new` are processed, `emitted` give logits.
@@ -220,9 +229,7 @@ class Pass:
             if getattr(self, name) not in known:
                 raise UsageError(f"{name} = {getattr(self, name)!r:.80} is none of {', '.join(known)}")
         for name in ("past", "new", "emitted"):
-            value = getattr(self, name)
-            if isinstance(value, (bool, str)) or value is None or (isinstance(value, (int, float)) and not value >= 0):
-                raise UsageError(f"{name} = {value!r} is not a number of positions, 0 or more")
+            check_number(name, getattr(self, name), "positions")
         if self.documents and self.prefix is not None:
             raise UsageError("a pass has either a bidirectional prefix or packed documents, not both")
 

@@ -58,7 +58,7 @@ class HourPrice:
 
 
 def hour_price_of(plan: Plan) -> HourPrice:
-    """The rent that the plan states, else the cost of owning, else the newest listed rent.
+    """The rent that the plan states, else the cost of owning, else the lowest listed rent.
 
     Raises `UsageError` where a purchase lacks a figure of the plan, `InputError` where it lacks one of the accelerator
     or no price is known: unknown is never 0.
@@ -81,6 +81,16 @@ def hour_price_of(plan: Plan) -> HourPrice:
     return HourPrice(listed.usd_per_hour, "listed", f"{listed.provider}, {listed.basis}, {listed.date.isoformat()}")
 
 
+def paid_usd_per_hour(plan: Plan, timing: Timing, hour: Any) -> Any:
+    """USD/h that the tokens of one replica pay for: its accelerators, and the seats that others leave empty.
+
+    With 9 sequences on 8 replicas the busiest has 2, and the fleet gives what 4.5 such replicas give.
+    """
+    layout = plan.layout
+    replica = hour * layout.tp * layout.pp
+    return replica if layout.dp == 1 else replica * layout.dp * timing.sequences / timing.all_sequences
+
+
 def figures(plan: Plan, timing: Timing, hour: Any) -> dict[str, Any]:
     """Figure -> value, from the plan's estimated `timing` and USD of an `hour`, in the order in which they are shown.
 
@@ -89,33 +99,33 @@ def figures(plan: Plan, timing: Timing, hour: Any) -> dict[str, Any]:
     """
     layout, cached = plan.layout, plan.workload.cached_prefix
     isl, osl = timing.isl, timing.osl
-    replica = hour * layout.tp * layout.pp
+    paid = paid_usd_per_hour(plan, timing, hour)
     decode_s = timing.decode_s / timing.sequences
     request_s = timing.prefill_s + decode_s
     used, month = plan.assume("utilisation"), HOURS_PER_DAY * plan.assume("days_per_month")
     monthly = fleet_usd(layout.accelerators, hour, month)
-    per_request = replica * request_s / SECONDS_PER_HOUR
-    blended = usd_per_mtok(replica, request_s, isl + osl)
+    per_request = paid * request_s / SECONDS_PER_HOUR
+    blended = usd_per_mtok(paid, request_s, isl + osl)
     alone_s = timing.prefill_s
     cached_price: Any = None
     if not (isinstance(cached, int) and cached == 0):
         alone_s = estimated(plan.changed(isl=isl - cached, cached_prefix=0, context=None)).prefill_s
-        cached_price = usd_per_mtok(replica, timing.prefill_s - alone_s, cached)
+        cached_price = usd_per_mtok(paid, timing.prefill_s - alone_s, cached)
     return {
         "usd_per_accelerator_hour": hour,
-        "replica_usd_per_hour": replica,
+        "replica_usd_per_hour": hour * layout.tp * layout.pp,
         "fleet_usd_per_hour": hour * layout.accelerators,
         "fleet_usd_per_day": fleet_usd(layout.accelerators, hour, HOURS_PER_DAY),
         "fleet_usd_per_month": monthly,
         "usd_per_request": per_request,
-        "usd_per_mtok_input": usd_per_mtok(replica, alone_s, isl - cached),
+        "usd_per_mtok_input": usd_per_mtok(paid, alone_s, isl - cached),
         "usd_per_mtok_cached_input": cached_price,
-        "usd_per_mtok_output": usd_per_mtok(replica, decode_s, osl),
+        "usd_per_mtok_output": usd_per_mtok(paid, decode_s, osl),
         "usd_per_mtok_blended": blended,
         "usd_per_mtok_blended_reserved": blended / used,
         "usd_per_user_month": per_request * plan.assume("requests_per_user_day") * plan.assume("days_per_month") / used,
         "idle_usd_per_month": monthly * (1 - used),
-        "requests_per_month": layout.dp * month * SECONDS_PER_HOUR * used / request_s,
+        "requests_per_month": month * SECONDS_PER_HOUR * used * timing.output_tok_s / osl,
     }
 
 
@@ -123,11 +133,13 @@ def figures(plan: Plan, timing: Timing, hour: Any) -> dict[str, Any]:
 class ApiCost:
     """The same requests at an API: its prices by token class, and the volume beyond which the fleet is cheaper.
 
-    `reachable` says whether the fleet can serve that many requests in a month.
+    `model_id` is the provider's own name: one may sell a model twice, such as a faster one for more. `reachable` says
+    whether the fleet can serve that many requests in a month.
     """
 
     model: str
     provider: str
+    model_id: str
     date: str
     usd_per_mtok: Mapping[str, float]
     usd_per_request: float
@@ -144,6 +156,7 @@ def against_api(
 ) -> ApiCost:
     """What the plan's requests cost at an API, and where the fleet's month, one of the plan's `own` figures, is less.
 
+    Of several offers of the model, by several providers or by one, the one that asks the least for a request counts.
     `given` prices of token classes stand in the place of listed ones. Raises `UnknownName` for a model that no price is
     known of, `InputError` where a token class has none, `UsageError` for a given price that is none.
     """
@@ -152,22 +165,21 @@ def against_api(
         if not 0 < usd < math.inf:
             raise UsageError(f"{name} = {usd} USD per million tokens is no price; state a number above 0")
     offered = api_prices(as_of=plan.prices.as_of, model=model, provider=provider)
-    offered = offered[offered["above_tokens"] <= plan.isl].sort_values("above_tokens")
-    by_provider = {
-        name: rows.set_index("token_class")["usd_per_mtok"].to_dict() | given
-        for name, rows in offered.groupby("provider")
-    }
-    complete = {name: classes for name, classes in by_provider.items() if {"input", "output"} <= classes.keys()}
+    offered = offered[offered["above_tokens"] <= plan.isl].sort_values("above_tokens", kind="stable")
+    offers = dict(list(offered.groupby(["provider", "model_id"])))
+    prices = {name: offer.set_index("token_class")["usd_per_mtok"].to_dict() | given for name, offer in offers.items()}
+    complete = {name: classes for name, classes in prices.items() if {"input", "output"} <= classes.keys()}
     if not complete:
-        raise InputError(f"no prices of both input and output tokens of {model} are known; give them in a price file")
+        raise InputError(f"{model} has no API price of both input and output; name another (planner prices --api)")
     cached = plan.workload.cached_prefix
     asked = {name: _api_usd(classes, plan.isl, cached, plan.osl) for name, classes in complete.items()}
     chosen = min(asked, key=lambda name: asked[name])
     volume = break_even_requests(own["fleet_usd_per_month"], asked[chosen])
     return ApiCost(
         model=model,
-        provider=chosen,
-        date=str(offered.loc[offered["provider"] == chosen, "date"].max()),
+        provider=chosen[0],
+        model_id=chosen[1],
+        date=str(offers[chosen]["date"].max()),
         usd_per_mtok=complete[chosen],
         usd_per_request=asked[chosen],
         break_even_requests_per_month=volume,
@@ -236,12 +248,13 @@ class Cost:
         """How the price of a token follows from an hour and from seconds, and every assumption with its source."""
         timing = estimated(self.plan)
         decode_s = timing.decode_s / timing.sequences
+        paid = paid_usd_per_hour(self.plan, timing, self.hour.usd)
         lines = [repr(self), "", "how"]
         for name, seconds, tokens in (
             ("output", decode_s, timing.osl),
             ("blended", timing.prefill_s + decode_s, timing.isl + timing.osl),
         ):
-            said = {"usd_per_hour": self.replica_usd_per_hour, "seconds": seconds, "tokens": tokens}
+            said = {"usd_per_hour": paid, "seconds": seconds, "tokens": tokens}
             lines += [f"usd_per_mtok_{name}", *(f"  {line}" for line in str(usd_per_mtok.explain(said)).splitlines())]
         return "\n".join([*lines, *explained(self.assumed)])
 
@@ -255,9 +268,13 @@ class Cost:
         head = f"{self.plan.model.name} on {self.plan.layout.accelerators} x {self.plan.device.name}"
         lines = [f"{head}: {self.hour.usd:,.4g} USD per accelerator-hour ({self.hour.provenance}: {self.hour.source})"]
         lines += [f"  {name:<32}{_amount(value):>18}" for name, value in self.figures.items() if value is not None]
+        replicas, sequences = self.plan.layout.dp, self.plan.sequences
+        if sequences % replicas:
+            lines.append(f"  {replicas:,} replicas share {sequences:,} sequences: what stays empty is paid for, too")
         if self.api is not None:
             api, able = self.api, "within" if self.api.reachable else "beyond"
-            lines.append(f"  {api.model} at {api.provider} ({api.date}): {api.usd_per_request:,.4g} USD per request")
+            name, usd = api.model_id or api.model, api.usd_per_request
+            lines.append(f"  {name} at {api.provider} ({api.date}): {usd:,.4g} USD per request")
             lines.append(
                 f"  the fleet is cheaper from {api.break_even_requests_per_month:,.0f} requests a month, "
                 f"which is {able} what it can serve"
@@ -269,7 +286,7 @@ class Cost:
 
 
 RESTS_ON = (
-    "weights kv utilisation days_per_month requests_per_user_day basis isl osl sequences "
+    "weights kv utilisation days_per_month requests_per_user_day basis isl osl sequences prefill_tokens "
     "bandwidth_fraction link_fraction collective_latency_s seconds_per_layer"
 ).split()
 

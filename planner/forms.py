@@ -29,6 +29,7 @@ class Values:
         self.known: dict[Hashable, int] = {}
 
     def put(self, op: str, *operands: Any) -> int:
+        """The number of a value, which is entered when it is first seen."""
         entry = (op, operands)
         if entry not in self.known:
             self.known[entry] = len(self.entries)
@@ -36,12 +37,14 @@ class Values:
         return self.known[entry]
 
     def word(self, name: str) -> Form:
+        """A word, or the number that is known for it."""
         return self.number(self.numbers[name]) if name in self.numbers else {self.put("word", name): 1}
 
     def number(self, number: Value) -> Form:
         return {None: number} if number != 0 else {}
 
     def operation(self, op: str, *args: Form) -> Form:
+        """An operation on forms: a number where they are numbers, a form where it is linear, else a new value."""
         if all(map(_is_constant, args)):
             folded = _folded(op, [form.get(None, 0) for form in args])
             if folded is not None:

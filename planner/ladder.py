@@ -156,7 +156,7 @@ def _cache(plan: Plan, rank: Rank, model: Architecture, modules: tuple[str, ...]
     """Cache bytes of the sequences of a rank: of the worst group, where lengths are ragged."""
     if plan.workload.lengths is not None:
         return max(_cache_of(plan, rank, model, Counter(group), modules) for group in groups(plan))
-    each = _share(plan.sequences, plan.layout.sequence_groups)
+    each = largest_share(plan.sequences, plan.layout.sequence_groups)
     return _cache_of(plan, rank, model, {plan.context: each}, modules)
 
 
@@ -167,10 +167,10 @@ def _cache_of(plan: Plan, rank: Rank, model: Architecture, load: Any, modules: t
     """
     prefix, total = plan.holders.shared_prefix, 0
     for rule, bytes_per_position in _kept(rank, plan.kv, model.activations, modules):
-        ways = plan.layout.dcp if rule.limit is None and rule.growth is not None else 1
-        positions = _share(rule.kept(prefix), ways) if prefix else 0
+        ways = plan.layout.dcp if rule.unbounded else 1
+        positions = largest_share(rule.kept(prefix), ways) if prefix else 0
         for length, sequences in load.items():
-            positions = positions + plan.holders.beams * sequences * _share(_own(rule, length, prefix), ways)
+            positions = positions + plan.holders.beams * sequences * largest_share(_own(rule, length, prefix), ways)
         total = total + positions * bytes_per_position
     return total
 
@@ -178,11 +178,10 @@ def _cache_of(plan: Plan, rank: Rank, model: Architecture, load: Any, modules: t
 @functools.lru_cache(maxsize=1024)
 def _kept(rank: Rank, kv: str, activations: str, modules: tuple[str, ...]) -> list[tuple[Causal, Any]]:
     """(rule, bytes of a position in all layers) of every cache entry."""
-    found = []
-    for count, entry in folds.cache(rank.parts, modules):
-        stored = cache_format(entry.stored_in(kv, activations))
-        found.append((entry.rule, count * stored.bytes_per_position(entry.heads, entry.width)))
-    return found
+    return [
+        (entry.rule, count * accounts.position_bytes(entry, kv, activations))
+        for count, entry in folds.cache(rank.parts, modules)
+    ]
 
 
 def _own(rule: Causal, length: Any, prefix: Any) -> Any:
@@ -200,7 +199,7 @@ def _emitted(plan: Plan) -> Any:
     """Positions whose logits a replica computes in one step: one for each of its sequences."""
     layout = plan.layout
     if plan.workload.lengths is None:
-        return plan.holders.beams * _share(plan.sequences, layout.dp)
+        return plan.holders.beams * largest_share(plan.sequences, layout.dp)
     counts, each = [len(group) for group in groups(plan)], layout.attention_dp
     return plan.holders.beams * max(sum(counts[at : at + each]) for at in range(0, len(counts), each))
 
@@ -217,25 +216,28 @@ def _working(plan: Plan, rank: Rank) -> Any:
     if plan.workload.chunk is not None:
         tokens = maximum(tokens, plan.workload.chunk)
     widest: Any = 0
-    for path, outputs in _branches(rank):
-        own = _share(tokens, plan.layout.attention_dp) if path.endswith(".mixer") else tokens
-        widest = maximum(widest, own * (outputs + 2 * plan.model.d_model))
+    for path, outputs, routed in _branches(rank):
+        grouped = plan.layout.dispatches or path.endswith(".mixer")
+        own = largest_share(tokens, plan.layout.attention_dp) if grouped else tokens
+        widest = maximum(widest, own * (outputs + 2 * plan.model.d_model) + tokens * routed)
     return widest * cache_format(plan.model.activations).bytes_per_position(1, 1)
 
 
 @functools.lru_cache(maxsize=1024)
-def _branches(rank: Rank) -> list[tuple[str, int]]:
-    """The parts of layers with the outputs that all their matrices give for one position."""
+def _branches(rank: Rank) -> list[tuple[str, int, int]]:
+    """The parts of layers with the outputs that their matrices give for one position, those of routed experts apart."""
     found = []
     for part in rank.parts:
         if part.path.startswith("layers["):
             matrices = (t for t in part.bill.tensors if len(t.shape) == 2 and t.access != "rows")
-            outputs = sum(t.shape[0] * (t.copies if t.used is None else t.used) for t in matrices)
-            found.append((part.path, ceil_div(outputs, 1)))
+            outputs = {True: 0, False: 0}
+            for t in matrices:
+                outputs[t.access == "routed"] += t.shape[0] * (t.copies if t.used is None else t.used)
+            found.append((part.path, ceil_div(outputs[False], 1), ceil_div(outputs[True], 1)))
     return found
 
 
-def _share(count: Any, ways: int) -> Any:
+def largest_share(count: Any, ways: int) -> Any:
     """The largest of so many whole shares."""
     return count if ways == 1 else ceil_div(count, ways)
 

@@ -164,7 +164,7 @@ class Fit:
                 size = _shown(max(rung.bytes for rung in self.rungs if rung.term == self.binding), binary)
                 return f"no single change of formats, tp or load makes it fit; most of it is {self.binding}, {size}"
             case _:
-                return f"room for {_most(self.most_sequences, 'any number of')} sequences in all, or for {self._room}"
+                return f"room for {_sequences(self.most_sequences)} in all, or for {self._room}"
 
     @property
     def assumed(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Fit:
 
     def explain(self) -> str:
         """Every term of the worst rank with its formula, and every assumption with its meaning and source."""
-        lines = [repr(self), "", "how"]
+        lines = [repr(self), f"  {self.lever}", "", "how"]
         lines += [f"  {r.term} = {show_exact(r.bytes)} B ({r.provenance}): {r.formula}" for r in self.rungs]
         return "\n".join([*lines, *explained(self.assumed)])
 
@@ -201,12 +201,16 @@ class Fit:
 
     @property
     def _title(self) -> str:
-        device = "no accelerator" if self.plan.accelerator is None else self.plan.accelerator.name
-        return f"{self.plan.model.name} on {self.plan.layout.accelerators} x {device}, {self.plan.layout}"
+        plan = self.plan
+        on = "" if plan.accelerator is None else f" on {plan.layout.accelerators} x {plan.accelerator.name}"
+        return f"{plan.model.name}{on}, {plan.layout}"
 
     @property
     def _answer(self) -> str:
-        return self.verdict if len(self.ladder) == len(self.rungs) else f"{self.verdict}, worst on {self.rank}"
+        if len(self.ladder) > len(self.rungs):
+            return f"{self.verdict}, worst on {self.rank}"
+        ranks = self.plan.layout.accelerators
+        return f"{self.verdict}; the fullest of the {ranks} holds" if ranks > 1 else self.verdict
 
     @property
     def _room(self) -> str:
@@ -298,10 +302,30 @@ def _levers(answer: Fit, binary: bool) -> Iterator[str]:
         except UsageError:
             pass  # heads that cannot be divided so: no lever
         tp *= 2
+    if plan.layout.tp * 2 > plan.device.group_size:
+        yield from _stages(plan)
     if answer.most_sequences:
-        yield f"{answer.most_sequences:,} sequences or fewer"
+        yield _sequences(answer.most_sequences) + (" or fewer" if answer.most_sequences > 1 else "")
     if answer.longest_context and plan.workload.lengths is None:
         yield f"a context of {answer.longest_context:,} or less"
+
+
+def _stages(plan: Plan) -> Iterator[str]:
+    """The fewest stages that fit where tp is as wide as it can be, made of the replicas that there are, if any."""
+    pp, dp = plan.layout.pp * 2, plan.layout.dp
+    while pp <= plan.model.n_layers:
+        left = max(1, dp * plan.layout.pp // pp)
+        try:
+            if headroom_bytes(plan.changed(pp=pp, dp=left, stage_layers=None)) >= 0:
+                yield f"pp = {pp}" + (f" and dp = {left}" if left != dp else "")
+                return
+        except UsageError:
+            pass  # fewer sequences than replicas and the like: no lever
+        pp *= 2
+
+
+def _sequences(count: int | None) -> str:
+    return "1 sequence" if count == 1 else f"{_most(count, 'any number of')} sequences"
 
 
 def _most(count: int | None, endless: str) -> str:

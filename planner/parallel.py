@@ -1,4 +1,4 @@
-"""Parallel layouts: what one rank stores, multiplies and keeps, and what ranks must tell each other.
+"""Parallel layouts: what one rank stores, multiplies and keeps; `planner.collectives` says what ranks tell each other.
 
 A replica is a pipeline of `pp` stages, each a group of `tp` ranks; there are `dp` replicas. A rank's share of a stage
 is a bill like any other: every entry is divided on the side that its `shard` names, so all folds work on a rank as they
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from planner.arithmetic import ceil_div, exact_div, is_symbolic
 from planner.bill import Bill, CacheEntry, Operation, Part, Product, Tensor
+from planner.collectives import Collective, collectives
 from planner.contract import Architecture
 from planner.errors import UsageError
 from planner.spec import Count, Spec, spec
@@ -31,8 +32,10 @@ class Layout(Spec):
 
     `attention_dp` groups inside the `tp` ranks each run the mixers of their own sequences (SGLang's DP attention;
     vLLM's data parallelism with expert parallelism is ``tp = attention_dp = ep`` here). `ep` ranks share the experts
-    out whole, and what is left of `tp` divides each expert. `dcp` ranks that would hold the same key-value heads share
-    the cached positions out instead (decode context parallelism). `stage_layers` says how many layers each stage has.
+    out whole, and what is left of `tp` divides each expert. With both, each group runs the whole decoder on its
+    sequences but for the routed experts, to which tokens are sent (DeepSeek-AI 2024, DeepSeek-V3, section 3.4). `dcp`
+    ranks that would hold the same key-value heads share the cached positions out instead (decode context parallelism).
+    `stage_layers` says how many layers each stage has.
     """
 
     tp: Count = 1
@@ -61,6 +64,15 @@ class Layout(Spec):
         return self.tp // self.attention_dp
 
     @property
+    def dispatches(self) -> bool:
+        """Whether tokens stay with their group of ranks and are sent to the routed experts that they choose."""
+        return self.attention_dp > 1 and self.ep > 1
+
+    def group_of(self, path: str) -> int:
+        """Ranks that divide what a part has, routed experts apart."""
+        return self.attention_tp if self.dispatches or path.endswith(".mixer") else self.tp
+
+    @property
     def sequence_groups(self) -> int:
         """Groups of ranks among which the sequences are shared out."""
         return self.dp * self.attention_dp
@@ -69,18 +81,6 @@ class Layout(Spec):
         shown = [f"{name}{getattr(self, name)}" for name in ("tp", "pp", "dp")]
         shown += [f"{name}{getattr(self, name)}" for name in ("attention_dp", "ep", "dcp") if getattr(self, name) > 1]
         return " ".join(shown)
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """What ranks exchange in a pass: `elements` for each unit of `domain`, `count` times a pass, among `ranks`."""
-
-    id: str
-    kind: Literal["all_reduce", "all_gather", "send"]
-    ranks: int
-    elements: Any
-    domain: Literal["new", "emitted"]
-    count: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,9 +118,11 @@ def ranks(model: Architecture, layout: Layout) -> tuple[Rank, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _ranks(model: Architecture, layout: Layout) -> tuple[Rank, ...]:
+    if layout.ep > 1 and not has_experts(model):
+        raise UsageError(f"ep = {layout.ep}: {model.name} has no routed experts to share out; take ep = 1")
     if layout.pp == 1 and layout.stage_layers is None:  # counts of layers may be words
         parts = tuple(_divided(part, layout) for part in model.parts())
-        return (Rank(0, (0, model.n_layers - 1), parts, tuple(_collectives(model, layout, 0, parts))),)
+        return (Rank(0, (0, model.n_layers - 1), parts, tuple(collectives(model, layout, 0, parts))),)
     sizes = stage_layers(model, layout)
     if layout.pp > 1 and any(getattr(layer.mixer, "kv_source", None) for layer in model.layers):
         raise UsageError(f"pp = {layout.pp}: layers that read another layer's cache stay on its stage; take pp = 1")
@@ -129,7 +131,7 @@ def _ranks(model: Architecture, layout: Layout) -> tuple[Rank, ...]:
         kinds = Counter(indices[begin : begin + size])
         alike = frozenset(kinds.items()) if 0 < stage < layout.pp - 1 else stage
         parts = between.get(alike) or tuple(_divided(p, layout) for p in _of_stage(model, layout, stage, kinds))
-        exchanged = tuple(_collectives(model, layout, stage, parts))
+        exchanged = tuple(collectives(model, layout, stage, parts))
         found.append(Rank(stage, (begin, begin + size - 1), parts, exchanged))
         between[alike], begin = parts, begin + size
     return tuple(found)
@@ -247,7 +249,7 @@ class _Share:
 
     def __init__(self, part: Part, layout: Layout) -> None:
         self.path, self.layout = part.path, layout
-        self.group = layout.attention_tp if part.path.endswith(".mixer") else layout.tp
+        self.group = layout.group_of(part.path)
         self.kv_ways = self._kv_ways(part.bill)
         for heads in self._heads(part.bill):
             self._exact(heads, self.group, "heads")
@@ -270,7 +272,8 @@ class _Share:
         return replace(tensor, shape=tuple(shape), copies=copies, used=used)
 
     def product(self, product: Product) -> Product:
-        return replace(product, macs=_part_of(product.macs, self._ways(product.shard)))
+        ways = self.layout.tp if product.component == "experts_routed" else self._ways(product.shard)
+        return replace(product, macs=_part_of(product.macs, ways))
 
     def operation(self, operation: Operation) -> Operation:
         return replace(operation, elements=_part_of(operation.elements, self._ways(operation.shard)))
@@ -318,25 +321,3 @@ def _part_of(amount: Any, ways: int) -> Any:
         return amount if ways == 1 else amount / ways
     share = Fraction(amount, ways)
     return share.numerator if share.denominator == 1 else share
-
-
-def _collectives(model: Architecture, layout: Layout, stage: int, parts: Sequence[Part]) -> Iterator[Collective]:
-    """What the ranks of a stage exchange: one sum behind divided rows, as Megatron-LM has it.
-
-    With `attention_dp` a gather before the feed-forward and a scatter behind it move what the sum would.
-    """
-    width = model.d_model
-    for part in (part for part in parts if part.module == "body"):
-        ways = layout.attention_tp if part.path.endswith(".mixer") else layout.tp
-        rows = [product for product in part.bill.products if product.shard == "row"]
-        if rows and ways > 1:
-            yield Collective(f"{part.path}.sum", "all_reduce", ways, width, "new", part.count)
-        if layout.dcp > 1 and part.path.endswith(".mixer") and part.bill.cache:
-            inner = sum(t.shape[-1] for t in part.bill.tensors if t.shard == "row" and len(t.shape) > 1)
-            yield Collective(f"{part.path}.merge", "all_reduce", layout.dcp, inner * layout.dcp, "new", part.count)
-        if part.path == "embedding" and stage == 0 and layout.tp > 1:
-            yield Collective("embedding.sum", "all_reduce", layout.tp, width, "new", 1)
-        if part.path == "output" and layout.tp > 1:
-            yield Collective("output.gather", "all_gather", layout.tp, model.vocab_size, "emitted", 1)
-    if stage < layout.pp - 1:
-        yield Collective("stage.send", "send", 2, width, "new", 1)

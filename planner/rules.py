@@ -31,6 +31,11 @@ class Causal:
         """Entries that one more position adds on average below the limit; None where the length does not matter."""
         return 1
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether the cache grows for as long as the sequence does."""
+        return self.limit is None and self.growth is not None
+
     def pairs(self, past: Any, new: Any) -> Any:
         """Query-key pairs that the rule allows in a pass."""
         return new * past + triangle(new)

@@ -60,7 +60,7 @@ class Spec:
 
 
 def per_class(function: Callable[[type], T]) -> Callable[[type], T]:
-    """Remember a function's answer for each class."""
+    """`functools.cache` for a function of a class, which type checkers do not believe to be hashable."""
     return functools.cache(function)
 
 

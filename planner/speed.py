@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 RESTS_ON = (
-    "weights kv tp pp dp isl osl sequences attention logits mla bandwidth_fraction link_fraction "
+    "weights kv tp pp dp isl osl sequences attention logits mla prefill_tokens bandwidth_fraction link_fraction "
     "collective_latency_s seconds_per_layer"
 ).split()
 
@@ -109,7 +109,7 @@ class Estimate(Timing):
         plan = self.plan.changed(**equal, sequences=word("sequences"))
         compute: Any = 0
         memory: Any = 0
-        for _, run in _chosen(runs(plan)[1]):
+        for _, run in _chosen(runs(plan).decode):
             compute = compute + sum(run.compute_s(run.rates))
             memory = memory + sum(run.memory_s(run.rates))
 
@@ -128,9 +128,9 @@ class Estimate(Timing):
 
     @property
     def joules_per_output_token(self) -> float | None:
-        """Energy of the replica's accelerators at their rated power; None where that is not known."""
+        """Energy of all accelerators at their rated power; None where that is not known."""
         power = self.plan.device.power_w
-        return None if power is None else float(power * self.accelerators / self.output_tok_s_per_replica)
+        return None if power is None else float(power * self.accelerators / self.output_tok_s)
 
     @property
     def assumed(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class Estimate(Timing):
             for weight, run in self._runs(phase):
                 for exchange in run.exchanges:
                     c = exchange.collective
-                    key = (phase, run.rank.name, c.id, c.kind, str(c.ranks))
+                    key = (phase, run.rank.name, f"{c.path}.{c.id}".lstrip("."), c.kind, str(c.ranks))
                     calls = weight * exchange.calls
                     added = [calls, calls * exchange.bytes, weight * exchange.seconds]
                     rows[key] = [a + b for a, b in zip(rows.get(key, [0] * 3), added, strict=True)]
@@ -236,7 +236,7 @@ class Estimate(Timing):
         yield "", "estimate", "floor"
         for name in ("ttft_s", "tpot_s", "request_s"):
             own, floor = getattr(self, name), getattr(self.floor, name)
-            yield name, _seconds(own, own), _seconds(floor, own)
+            yield name.removesuffix("_s"), _seconds(own, own), _seconds(floor, own)
         for name in ("output_tok_s_per_user", "output_tok_s_per_accelerator", "output_tok_s"):
             yield name, f"{getattr(self, name):,.1f}", f"{getattr(self.floor, name):,.1f}"
         yield "binds (prefill, decode)", self.binding_prefill, self.binding_decode
@@ -264,11 +264,11 @@ def estimate(model: Any, **keywords: Any) -> Estimate:
     (30.0, 4.56)
     """
     plan = as_plan(model, **keywords)
-    prefill, decode = runs(plan)
-    floor, times = timed(plan, prefill, decode)
+    phases = runs(plan)
+    floor, times = timed(plan, phases)
     figures = {name: getattr(times, name) for name in Timing.__dataclass_fields__}
-    notes = tuple(_notes(plan, [run for _, run in _chosen(decode)]))
-    return Estimate(**figures, plan=plan, floor=floor, prefill=prefill, decode=decode, notes=notes)
+    notes = tuple(_notes(plan, [run for _, run in _chosen(phases.decode)]))
+    return Estimate(**figures, plan=plan, floor=floor, prefill=phases.prefill, decode=phases.decode, notes=notes)
 
 
 def _notes(plan: Plan, decode: list[Run]) -> Iterator[str]:
@@ -279,10 +279,12 @@ def _notes(plan: Plan, decode: list[Run]) -> Iterator[str]:
         found |= unpacked(plan, run.rank)
     for stored, format in found.items():
         yield f"{plan.device.name} unpacks {stored} weights and multiplies them in {format}"
-    exchanged = (c for run in decode for c in run.rank.collectives if c.ranks > 1)
+    exchanged = (c for run in decode for c in run.rank.collectives)
     if any(plan.device.route(reach(plan.layout, c)) == "host_bytes_per_s" for c in exchanged):
         machine = f"a machine of {plan.device.group_size}"
         yield f"no link joins all ranks: {plan.device.name} exchanges over PCIe, in {machine}"
+    if plan.sequences < plan.layout.dp:
+        yield f"{plan.layout.dp - plan.sequences:,} of {plan.layout.dp:,} replicas have no sequence"
     if plan.moe:
         yield "tokens are taken to choose their experts evenly"
     held = plan.holders

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from planner.arithmetic import Value, maximum, minimum
+from planner.collectives import Collective
 from planner.errors import InputError
-from planner.parallel import Collective, Layout, Rank
+from planner.parallel import Layout, Rank
 from planner.plan import Plan
 from planner.storage import find
 from planner.traffic import Batch, Work, compute_bases, over_host, work
@@ -137,7 +139,7 @@ class Run:
     @cached_property
     def exchanges(self) -> list[Exchange]:
         """The collectives."""
-        return list(_exchanges(self.plan, self.rank, self.batch, self.rates))
+        return list(_exchanges(self.plan, self.rank, self.batch, self.mla, self.rates))
 
     @cached_property
     def fixed_s(self) -> Value:
@@ -146,9 +148,14 @@ class Run:
         return (last - first + 1) * self.batch.passes * self.rates.seconds_per_layer
 
     @cached_property
+    def arithmetic_s(self) -> Value:
+        """All arithmetic at the peak."""
+        return sum(self.compute_s(self.peak))
+
+    @cached_property
     def floor_s(self) -> Value:
         """No program takes less."""
-        floor = maximum(sum(self.compute_s(self.peak)), sum(self.memory_s(self.peak, least=True)))
+        floor = maximum(self.arithmetic_s, sum(self.memory_s(self.peak, least=True)))
         return maximum(floor, sum(self.host_s(self.peak, least=True))) if over_host(self.plan) else floor
 
     @cached_property
@@ -157,22 +164,21 @@ class Run:
         return sum(self.products_s) + sum(exchange.seconds for exchange in self.exchanges) + self.fixed_s
 
 
-def _exchanges(plan: Plan, rank: Rank, batch: Batch, rates: Rates) -> Iterator[Exchange]:
+def _exchanges(plan: Plan, rank: Rank, batch: Batch, mla: str, rates: Rates) -> Iterator[Exchange]:
     elem_bytes = find(plan.model.activations).bits // 8
-    parts = {part.path: part for part in rank.parts}
-    for collective in rank.collectives:
-        n = collective.ranks
-        if n == 1:
-            continue
-        of = collective.id.rpartition(".")[0]
-        members = batch.of(parts[of]) if of in parts else batch.members
+    for collective in (c for c in rank.collectives if c.form in (None, mla)):
+        n, members = collective.ranks, batch.mixer_members if collective.own else batch.members
         positions = batch.tokens(members)
         calls = batch.passes * collective.count
         if collective.domain == "emitted":
             positions = batch.emitted * sum(sequences for sequences, _ in members)
             calls = calls * minimum(batch.emitted, 1)
-        share = {"all_reduce": 2 * (n - 1) / n, "all_gather": (n - 1) / n, "send": 1}[collective.kind]
-        size = share * collective.elements * elem_bytes * positions
+        others = (n - 1) / n  # a ring passes on what belongs to all others
+        sent = {"all_reduce": 2 * others, "send": 1}.get(collective.kind, others)
+        elements = collective.elements
+        if collective.kind == "all_to_all" and (domains := plan.device.domains(n)) > 1:  # one copy to each of them
+            elements = minimum(elements, Fraction(domains, n) * plan.model.d_model)
+        size = sent * elements * elem_bytes * positions
         seconds = calls * (rates.collective_latency_s + size * _link(plan, collective, rates))
         yield Exchange(collective, calls, size, seconds)
 

@@ -19,13 +19,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.accounts import position_bytes
 from planner.arithmetic import Value, maximum, minimum
 from planner.bill import CacheEntry, Operation, Part, Pass, Product, Tensor
 from planner.contract import Architecture
 from planner.parallel import Rank
 from planner.plan import Plan
 from planner.rules import Causal
-from planner.storage import Scheme, cache_format, formats, weight_format
+from planner.storage import Scheme, formats, weight_format
 
 Members = tuple[tuple[Any, Any], ...]
 Amounts = tuple[Any, Any]
@@ -44,6 +45,7 @@ class Stored:
     weights: str
     kv: str
     dcp: int
+    dispatches: bool
     formats: tuple[tuple[str, str], ...]
     offloaded_weights: Any
     offloaded_cache: Any
@@ -53,7 +55,7 @@ class Stored:
         """The figures of a plan."""
         held, formats = plan.holders, tuple((basis, plan.device.compute_format(basis)) for basis in compute_bases(plan))
         shares = (held.offloaded_weights, held.offloaded_cache) if over_host(plan) else (0, 0)
-        return cls(plan.model, plan.weights, plan.kv, plan.layout.dcp, formats, *shares)
+        return cls(plan.model, plan.weights, plan.kv, plan.layout.dcp, plan.layout.dispatches, formats, *shares)
 
 
 def over_host(plan: Plan) -> bool:
@@ -185,7 +187,7 @@ class _Traffic:
                 self.entries[full_name(part, entry.id)] = self.entries[_by_label(self.model, part, entry.id)] = entry
 
     def work(self, mla: str) -> Iterator[Work]:
-        running = {part.path: [p for p in part.bill.products if p.form is None or p.form == mla] for part in self.parts}
+        running = {part.path: [p for p in part.bill.products if p.form in (None, mla)] for part in self.parts}
         named = {full_name(part, id) for part in self.parts for p in running[part.path] for id in p.reads}
         for part in self.parts:
             seen: set[str] = set()
@@ -193,12 +195,17 @@ class _Traffic:
                 names = [name for id in product.reads if (name := full_name(part, id)) not in seen]
                 seen.update(names)
                 bytes = self._moved(part, product, names)
-                flops = 2 * part.count * product.macs * self.batch.units(product, self.batch.of(part))
+                routed = product.component == "experts_routed"
+                flops = 2 * part.count * product.macs * self.batch.units(product, self._seen(part, routed))
                 format = self._format([full_name(part, id) for id in product.reads])
                 yield Work(part.path, product.id, product.component, format, flops, *bytes)
             bytes = self._unnamed(part, named)
             if not (isinstance(bytes[0], int) and bytes[0] == 0):
                 yield Work(part.path, None, "other", self._format([]), 0, *bytes)
+
+    def _seen(self, part: Part, routed: bool) -> Members:
+        """The sequences that a product sees: where tokens are dispatched, routed experts alone see those of all."""
+        return self.batch.mixer_members if self.stored.dispatches and not routed else self.batch.of(part)
 
     def _moved(self, part: Part, product: Product, names: Sequence[str]) -> tuple[Any, Any, Any, Any]:
         """Bytes of what a product is the first of its part to read, and of the cache that it fills."""
@@ -238,7 +245,7 @@ class _Traffic:
 
     def _tensor(self, part: Part, tensor: Tensor, passes: Value) -> Amounts:
         """A tensor in all layers of a part. One that many layers share is read by each, and at least once."""
-        expected, certain = self._in_one_pass(tensor, self.batch.tokens(self.batch.of(part)))
+        expected, certain = self._in_one_pass(tensor, self.batch.tokens(self._seen(part, tensor.access == "routed")))
         uses = part.count
         if tensor.shared:
             uses = 0 if tensor.id in self.shared else 1
@@ -266,9 +273,8 @@ class _Traffic:
 
     def _cache_bytes(self, part: Part, entry: CacheEntry, positions: Value) -> Value:
         """Bytes in all layers of a part, of which decode context parallelism gives each rank its share."""
-        stored = cache_format(entry.stored_in(self.stored.kv, self.model.activations))
-        total = part.count * (positions * stored.bytes_per_position(entry.heads, entry.width))
-        dcp = self.stored.dcp if part.path.endswith(".mixer") and entry.rule.growth is not None else 1
+        total = part.count * (positions * position_bytes(entry, self.stored.kv, self.model.activations))
+        dcp = self.stored.dcp if entry.rule.unbounded else 1
         return total if dcp == 1 else total / dcp
 
     def _format(self, names: Sequence[str]) -> str:

@@ -1,10 +1,19 @@
 """Inverse questions against the staircase itself: what they answer fits, one more does not."""
 
+from itertools import accumulate
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.capacity import fewest_accelerators, headroom_bytes, longest_context, most_sequences, smallest_format
+from planner.capacity import (
+    _largest,
+    fewest_accelerators,
+    headroom_bytes,
+    longest_context,
+    most_sequences,
+    smallest_format,
+)
 from planner.ladder import rank_terms
 from planner.parallel import Layout, ranks
 from planner.plan import make_plan
@@ -38,6 +47,14 @@ def test_inverses_stand_on_the_edge_of_the_staircase(name, spare, sequences, con
         assert headroom_bytes(there) >= 0 > headroom_bytes(plan.changed(sequences=most + 1))
         assert longest_context(there) >= context
     assert bool(most and most >= sequences) == bool(longest and longest >= context) == (headroom_bytes(plan) >= 0)
+
+
+@given(room=st.integers(0, 60), steps=st.lists(st.integers(0, 9), min_size=1, max_size=30), bounded=st.booleans())
+def test_the_search_finds_the_edge_of_any_staircase(room, steps, bounded):
+    left = [room - needed for needed in accumulate(steps, initial=0)]  # bytes left with 0, 1, 2, … of what is asked
+    last = max(n for n, spare in enumerate(left) if spare >= 0)
+    expected = None if last == len(steps) and not bounded else last
+    assert _largest(left.__getitem__, 1, len(steps), bounded) == expected
 
 
 def test_ragged_sequences_are_admitted_in_order():

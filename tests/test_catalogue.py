@@ -174,8 +174,8 @@ def test_names_as_people_write_them(text, name):
     ("text", "kind", "sentence"),
     [
         ("h100-smx", UnknownName, "unknown accelerator 'h100-smx'; did you mean 'h100-sxm'?"),
-        ("zebra", UnknownName, "unknown accelerator 'zebra'"),
-        ("", UnknownName, "unknown accelerator ''"),
+        ("zebra", UnknownName, "unknown accelerator 'zebra'; planner accelerators lists those that are known"),
+        ("", UnknownName, "unknown accelerator ''; planner accelerators lists those that are known"),
         ("h100", UsageError, "accelerator 'h100' may be h100-nvl or h100-pcie or h100-sxm; name one of them"),
         ("no.toml", InputError, "no.toml: cannot be read: No such file or directory"),
     ],

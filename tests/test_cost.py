@@ -1,6 +1,9 @@
 """Money: published sums, identities between the figures, and prices that nobody knows."""
 
+import csv
 import math
+from collections import defaultdict
+from importlib.resources import files
 
 import pytest
 from hypothesis import given
@@ -60,6 +63,26 @@ def test_the_price_of_a_token_is_the_rent_over_the_rate():
     assert answer.usd_per_mtok_blended * tokens_per_usd(2.0, 1, rate) == pytest.approx(1e6, rel=1e-12)
 
 
+@pytest.mark.parametrize(("sequences", "dp"), [(64, 3), (9, 8), (96, 3)])
+def test_seats_that_uneven_replicas_leave_empty_are_paid_for(sequences, dp):
+    """The fleet's rent over the fleet's rate, also where 9 sequences leave seven of eight replicas with one."""
+    said = {**CHAT, "sequences": sequences, "dp": dp}
+    answer, speed = cost("llama-3.1-8b", **said), planner.estimate("llama-3.1-8b", **said)
+    assert answer.usd_per_mtok_blended == pytest.approx(2.0 * dp / (speed.total_tok_s * 3600) * 1e6, rel=1e-12)
+    assert answer.requests_per_month == pytest.approx(speed.output_tok_s / 256 * 3600 * 24 * 30, rel=1e-12)
+    assert answer.requests_per_month * answer.usd_per_request == pytest.approx(answer.fleet_usd_per_month, rel=1e-12)
+    assert f"usd_per_mtok = {answer.usd_per_mtok_blended}" in answer.explain()
+    assert ("stays empty" in str(answer)) == (sequences % dp > 0)
+
+
+def test_every_accelerator_of_a_replica_is_paid_for():
+    """Two replicas of 2 x 2 at $2 an hour: $8 and $16, over the rate of both."""
+    said = {**CHAT, "tp": 2, "pp": 2, "dp": 2}
+    answer, speed = cost("llama-3.1-8b", **said), planner.estimate("llama-3.1-8b", **said)
+    assert (answer.replica_usd_per_hour, answer.fleet_usd_per_hour) == (8.0, 16.0)
+    assert answer.usd_per_mtok_blended == pytest.approx(16.0 / (speed.total_tok_s * 3600) * 1e6, rel=1e-12)
+
+
 @given(used=st.floats(0.01, 1.0), rent=st.floats(0.01, 100.0))
 def test_reserved_and_used(used, rent):
     answer = cost("llama-3.1-8b", **{**CHAT, "usd_per_hour": rent}, utilisation=used)
@@ -88,8 +111,8 @@ def test_owning_is_purchase_and_power():
 
 
 def test_an_unknown_price_stays_unknown():
-    with pytest.raises(InputError, match="no on_demand price of mi300x"):
-        cost("llama-3.1-8b", accelerator="mi300x")
+    with pytest.raises(InputError, match="no on_demand price of mi355x"):
+        cost("llama-3.1-8b", accelerator="mi355x")
     with pytest.raises(PlannerError, match="as of 1999-01-01"):
         cost("llama-3.1-8b", accelerator="h100-sxm", as_of="1999-01-01")
 
@@ -104,8 +127,8 @@ def test_a_price_is_looked_up_once(monkeypatch):
     monkeypatch.setattr("planner.cost.hour_price", looked_up)
     cost("llama-3.1-8b", accelerator="h100-sxm", isl=2048, osl=256)
     assert asked == ["h100-sxm"]
-    size("llama-3.1-8b", accelerators=["l40s", "h100-sxm", "mi300x"], context=8192)
-    assert asked[1:] == ["l40s", "h100-sxm", "mi300x"]  # once for all layouts, also where none is known
+    size("llama-3.1-8b", accelerators=["l40s", "h100-sxm", "mi355x"], context=8192)
+    assert asked[1:] == ["l40s", "h100-sxm", "mi355x"]  # once for all layouts, also where none is known
 
 
 def test_a_listed_price_says_whose_and_when():
@@ -127,6 +150,25 @@ def test_breaking_even_with_an_api():
     assert api.reachable == (volume <= answer.requests_per_month)
     with pytest.raises(PlannerError, match="llama-99"):
         cost("llama-3.1-70b", **CHAT, api="llama-99")
+
+
+@pytest.mark.parametrize("provider", ["deepinfra", "novita", None])
+def test_an_offer_is_not_mixed_with_a_faster_one_of_the_same_model(provider):
+    """One provider sells DeepSeek-R1 twice, as itself and as a dearer Turbo; each has prices of its own."""
+    rows = csv.DictReader((files("planner.presets.prices") / "api.csv").read_text("utf-8").splitlines())
+    offers = defaultdict(dict)
+    for row in rows:
+        if row["model"] == "deepseek-r1" and provider in (None, row["provider"]):
+            offers[row["provider"], row["model_id"]][row["token_class"]] = float(row["usd_per_mtok"])
+    asked = {
+        name: (2048 * offer["input"] + 256 * offer["output"]) / 1e6
+        for name, offer in offers.items()
+        if {"input", "output"} <= offer.keys()
+    }
+    api = cost("deepseek-r1", **{**CHAT, "accelerator": "h200"}, count=8, api="deepseek-r1", api_provider=provider).api
+    assert len(asked) > 1
+    assert api.usd_per_request == pytest.approx(min(asked.values()), rel=1e-12)
+    assert asked[api.provider, api.model_id] == pytest.approx(api.usd_per_request)
 
 
 def test_cached_tokens_change_the_bill_of_the_api_and_not_that_of_the_fleet():

@@ -44,6 +44,16 @@ def test_few_names_are_listed_where_none_is_near():
     assert str(UnknownName("model", "zebra", map(str, range(9)))) == "unknown model 'zebra'"
 
 
+def test_where_many_names_are_known_the_command_that_lists_them_is_named():
+    many = [*map(str, range(9))]
+    assert str(UnknownName("accelerator", "zebra", many)) == (
+        "unknown accelerator 'zebra'; planner accelerators lists those that are known"
+    )
+    assert str(UnknownName("accelerator", "zebra", many[:2])).endswith("; it is one of 0, 1")
+    commands = {" ".join(command.split()[1:]) for command in errors.LISTED_BY.values()}
+    assert commands == {"models", "accelerators", "formats", "formulas", "assumptions", "prices", "prices --api"}
+
+
 def test_the_place_of_the_outermost_part_is_empty():
     assert str(ContractError("no layers").within("x.toml")) == "x.toml: no layers"
 
@@ -52,4 +62,6 @@ def test_suggestions():
     names = ["GQA-8", "mha", "mla"]
     assert suggest("gqa8", names) == "; did you mean 'GQA-8'?"
     assert suggest("", names) == suggest("mha", []) == ""
+    assert suggest("--gpu", ["--tp", "--dcp"]) == ""  # dashes are no likeness
+    assert suggest("--acclerator", ["--accelerator", "--api"]) == "; did you mean '--accelerator'?"
     assert str(UnknownName("model", "mma", names)) == "unknown model 'mma'; did you mean 'mla'?"

@@ -20,56 +20,9 @@ from planner.arithmetic import OPERATIONS, NotRecordable, evaluate, is_symbolic,
 from planner.errors import InputError, PlannerError, UnknownName, UsageError
 from planner.formula import Formula, formulas, sources, symbol
 from planner.quantities import QUANTITIES, quantity
+from tests.spreadsheet import calculated_by_a_spreadsheet
 
 every_formula = pytest.mark.parametrize("formula", formulas.values(), ids=list(formulas))
-
-
-# ---- a spreadsheet's reading, written from its rules: a sign binds tighter than ^, and ^ goes from left to right ----
-
-TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?(?:E[+-]\d+)?|[a-z_][a-z0-9_]*|MIN|MAX|INT|[-+*/^(),])")
-FUNCTIONS = {"MIN": min, "MAX": max, "INT": lambda x: Fraction(math.floor(x))}
-
-
-def calculated_by_a_spreadsheet(text, cells):
-    assert text.startswith("=")
-    tokens = TOKEN.findall(text[1:])
-    assert "".join(tokens) == text[1:]
-    tokens.append("")
-
-    def chain(operand, operators):
-        value = operand()
-        while tokens[0] in operators:
-            value = operators[tokens.pop(0)](value, operand())
-        return value
-
-    def total():
-        return chain(product, {"+": operator.add, "-": operator.sub})
-
-    def product():
-        return chain(power, {"*": operator.mul, "/": operator.truediv})
-
-    def power():
-        return chain(signed, {"^": lambda a, b: a ** int(b)})
-
-    def signed():
-        if tokens[0] == "-":
-            tokens.pop(0)
-            return -signed()
-        token = tokens.pop(0)
-        if token in FUNCTIONS:
-            arguments = []
-            while tokens.pop(0) != ")":  # the opening bracket, and then the commas
-                arguments.append(total())
-            return FUNCTIONS[token](*arguments)
-        if token == "(":
-            value = total()
-            assert tokens.pop(0) == ")"
-            return value
-        return cells[token] if token in cells else Fraction(token)
-
-    value = total()
-    assert tokens == [""]
-    return value
 
 
 @pytest.mark.parametrize(
@@ -85,7 +38,7 @@ def calculated_by_a_spreadsheet(text, cells):
         ("=1-2-past", -4),
     ],
 )
-def test_the_reader_below_knows_a_spreadsheet(text, value):
+def test_the_reader_of_cells_knows_a_spreadsheet(text, value):
     assert calculated_by_a_spreadsheet(text, {"past": Fraction(3)}) == value
 
 

@@ -27,7 +27,7 @@ def test_ragged_lengths_are_dealt_the_longest_first():
     answer = planner.fit("llama-3.1-8b", accelerator="h100-sxm", lengths=lengths, dp=2)
     assert answer.rungs[1].bytes == (900 + 300) * 131_072  # and 500 + 400 + 100 on the other
     assert answer.rank == "stage 0 (layers 0-31), group 0 of sequences"
-    assert terms("llama-3.1-8b", lengths=(9, 1, 1, 1), dp=2)["logits"] == 3 * 128_256 * 4
+    assert terms("llama-3.1-8b", lengths=(9, 1, 1, 1), dp=2)["logits"] == 3 * 128_256 * 40
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-70b", "deepseek-v3", "gemma-3-27b", "zamba2-2.7b"])
@@ -35,7 +35,7 @@ def test_ragged_lengths_are_dealt_the_longest_first():
 def test_a_ladder_adds_up_to_the_device(model, layout):
     answer = planner.fit(model, accelerator="h200", context=4096, sequences=8, **layout)
     assert answer.needed_bytes + answer.reserved_bytes + answer.headroom_bytes == answer.usable_bytes
-    assert answer.budget_bytes - 2**30 - answer.needed_bytes == answer.headroom_bytes
+    assert answer.budget_bytes - 3 * 2**28 - answer.needed_bytes == answer.headroom_bytes
     frame = answer.to_frame()
     assert list(frame.columns) == ["rank", "term", "bytes", "kind", "provenance", "formula"]
     assert frame.attrs["units"] == {"bytes": "B"}
@@ -84,18 +84,42 @@ def test_every_lever_really_helps():
     assert answer.lever_in(binary=False) == answer.lever.replace("36 GiB", "38.65 GB")  # 36 x 1.024^3
 
 
+def test_where_tensors_are_divided_as_far_as_they_can_be_stages_help():
+    plan = make_plan("kimi-k2", accelerator="h200", count=8, context=32_000, sequences=16)
+    assert "pp = 2" in planner.fit(plan).levers
+    assert planner.fit(plan, pp=2).fits
+    two = make_plan("kimi-k2", accelerator="h200", count=16, context=32_000, sequences=16)
+    assert (two.layout.dp, "pp = 2 and dp = 1" in planner.fit(two).levers) == (2, True)  # no more accelerators
+    assert planner.fit(two, pp=2, dp=1).fits
+    assert "1 sequence" in planner.fit(plan).levers
+
+
+def test_an_explanation_has_the_lever():
+    answer = planner.fit("llama-3.1-70b", accelerator="h100-sxm")
+    assert answer.explain().startswith(f"{answer!r}\n  {answer.lever}\n")
+
+
+def test_of_several_accelerators_the_fullest_is_shown():
+    answer = planner.fit("llama-3.1-70b", accelerator="h100-sxm", count=4)
+    assert repr(answer).splitlines()[0].endswith("4 x h100-sxm, tp4 pp1 dp1: fits; the fullest of the 4 holds")
+
+
+def test_without_an_accelerator_there_is_none_in_the_title():
+    assert repr(planner.fit("llama-3.1-8b", context=1000)).startswith("llama-3.1-8b, tp1 pp1 dp1: unknown\n")
+
+
 def test_where_nothing_helps_the_largest_term_is_named():
     answer = planner.fit("deepseek-v3", accelerator="rtx-4090")
     assert answer.lever == "no single change of formats, tp or load makes it fit; most of it is weights, 626.9 GiB"
     assert answer.lever_in(binary=False).endswith("most of it is weights, 673.2 GB")
     assert planner.fit("gpt-oss-120b", accelerator="h100-sxm").lever.endswith(
-        "the stated maximum of 131,072 positions; memory alone would hold 270,669"
+        "the stated maximum of 131,072 positions; memory alone would hold 277,754"
     )
 
 
 def test_what_is_free_is_said_in_words():
     answer = planner.fit("llama-3.1-70b", accelerator="h100-sxm", count=4, context=32_768, sequences=8)
-    assert answer.lever == f"room for {answer.most_sequences} sequences in all, or for a context of 60,996"
+    assert answer.lever == f"room for {answer.most_sequences} sequences in all, or for a context of 61,349"
     states = planner.fit("mamba-130m", accelerator="h100-sxm").lever
     assert states.endswith("sequences in all, or for a context of any length")
 

@@ -1,5 +1,6 @@
 """Ranks: what published layouts store on one of them, what must add up whatever the layout, and what is refused."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 import planner
 from planner import folds
 from planner.bill import Pass
+from planner.components.position import Rope
+from planner.components.sparse_attention import NativeSparseAttention
 from planner.errors import ContractError, UsageError
 from planner.parallel import Layout, legal_layouts, ranks, stage_layers
 from planner.sources.presets import names
@@ -90,12 +93,26 @@ def test_experts_are_divided_or_kept_whole():
 
 
 def test_attention_data_parallelism_keeps_the_mixers_whole():
-    (rank,) = ranks(planner.load("deepseek-v3"), Layout(tp=8, attention_dp=8, ep=8))
+    (rank,) = ranks(planner.load("deepseek-v3"), Layout(tp=8, attention_dp=8))
     whole = {part.path: part for part in planner.load("deepseek-v3").parts()}
     mixers = [part for part in rank.parts if part.path.endswith(".mixer")]
     assert len(mixers) == 3  # dense layers, layers of experts, and the one of multi-token prediction
     assert all(part.bill == whole[part.path].bill for part in mixers)
     assert rank.parts[0].bill != whole["embedding"].bill
+
+
+@pytest.mark.parametrize(("attention_dp", "ways"), [(8, 1), (4, 2)])
+def test_where_tokens_are_sent_to_experts_all_else_is_divided_inside_a_group(attention_dp, ways):
+    """As data parallelism with expert parallelism in vLLM: each rank has all layers, and 32 of the 256 experts."""
+    model = planner.load("deepseek-v3")
+    (rank,) = ranks(model, Layout(tp=8, attention_dp=attention_dp, ep=8))
+    (inside,) = ranks(model, Layout(tp=ways))
+    for mine, theirs, whole in zip(rank.parts, inside.parts, model.parts(), strict=True):
+        for tensor, other, undivided in zip(mine.bill.tensors, theirs.bill.tensors, whole.bill.tensors, strict=True):
+            if tensor.access == "routed":
+                assert (tensor.copies, tensor.shape) == (32, undivided.shape)
+            else:
+                assert tensor == other
 
 
 @pytest.mark.parametrize(
@@ -131,17 +148,47 @@ def test_hybrid_stages_hold_the_layers_that_stand_there():
     assert {entry.rule.limit for _, entry in folds.cache(second.parts)} == {None, 1024}
 
 
-def test_collectives_of_a_dense_decoder():
-    """Megatron-LM: two sums in each layer, one of the embedding, and the logits gathered."""
-    (rank,) = ranks(planner.load("llama-3.1-70b"), Layout(tp=8))
-    sums = [one for one in rank.collectives if one.kind == "all_reduce"]
-    assert sum(one.count for one in sums) == 2 * 80 + 1
-    assert {(one.ranks, one.elements, one.domain) for one in sums} == {(8, 8192, "new")}
-    (gather,) = (one for one in rank.collectives if one.kind == "all_gather")
-    assert (gather.elements, gather.domain) == (128_256, "emitted")
-    first, last = ranks(planner.load("llama-3.1-70b"), Layout(pp=2))
-    assert [one.kind for one in first.collectives] == ["send"]
-    assert last.collectives == ()
+def test_a_rank_of_deepseek_v4_has_its_heads_and_its_rows():
+    """Columns of wq_b and wo_a, rows of wo_b, attention on the rank's own heads: vLLM's deepseek_v4.py."""
+    model = planner.load("deepseek-v4-flash")
+    (rank,) = ranks(model, Layout(tp=8))
+    step = folds.flops(rank.parts, DECODE, by="product")
+    ours = {id.rpartition(".mixer.")[2]: work for id, work in step.items() if id.startswith("layers[0].mixer")}
+    d, heads, width, rank_q, groups, rank_o = 4096, 64 // 8, 512, 1024, 8 // 8, 1024
+    assert ours == {
+        "q_a": 2 * 2 * d * rank_q,  # two such layers, two FLOPs for a multiply-add
+        "q_b": 2 * 2 * rank_q * heads * width,
+        "kv": 2 * 2 * d * width,
+        "window.scores": 2 * 2 * heads * width * 128,
+        "window.values": 2 * 2 * heads * width * 128,
+        "o_a": 2 * 2 * heads * width * rank_o,  # one group of eight heads
+        "o_b": 2 * 2 * groups * rank_o * d,
+    }
+
+
+def test_native_sparse_attention_compresses_the_key_heads_of_its_rank():
+    rope = Rope(base=1e4)
+    sizes = {"block": 32, "stride": 16, "selected_block": 64, "n_selected": 16, "window": 512}
+    mixer = NativeSparseAttention(n_heads=64, n_kv_heads=4, head_dim=192, v_head_dim=128, position=rope, **sizes)
+    model = planner.load("gqa-8")
+    model = replace(model, layers=(replace(model.layers[0], mixer=mixer),))
+    (rank,) = ranks(model, Layout(tp=4))
+    prompt = Pass.prefill(1024)
+    whole, ours = (folds.flops(parts, prompt, by="product") for parts in (model.parts(), rank.parts))
+    for id in ("compress_k.map", "compress_v.map"):
+        assert ours[f"layers[0].mixer.{id}"] * 4 == whole[f"layers[0].mixer.{id}"] > 0
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_ranks_divide_they_sum(name):
+    """A branch whose columns or heads are divided ends in divided rows; scores and values go with their softmax."""
+    for part in planner.load(name).parts():
+        shards = {product.id: product.shard for product in part.bill.products}
+        if part.path.startswith("layers["):
+            assert ("row" in shards.values()) == bool({"column", "heads", "kv_heads"} & {*shards.values()}), part.path
+        softmaxes = [operation for operation in part.bill.operations if operation.id.endswith("softmax")]
+        values = [shard for id, shard in shards.items() if id.endswith("values")]
+        assert values == [softmax.shard for softmax in softmaxes], part.path
 
 
 REFUSED = [
@@ -149,6 +196,7 @@ REFUSED = [
     ("llama-3.1-8b", {"tp": 3}, "layers[0].mixer: 8 key-value heads neither divide nor are divided by 3 ranks"),
     ("qwen2.5-7b", {"tp": 8}, "28 heads cannot be divided over 8 ranks"),
     ("gpt-oss-120b", {"tp": 256}, "cannot be divided over 256 ranks"),
+    ("llama-3.1-8b", {"tp": 4, "ep": 4}, "ep = 4: llama-3.1-8b has no routed experts to share out; take ep = 1"),
     ("llama-3.1-8b", {"pp": 33}, "pp = 33 stages exceed the 32 layers of llama-3.1-8b"),
     ("llama-3.1-8b", {"pp": 2, "stage_layers": (10, 10)}, "stage_layers has 20 layers; llama-3.1-8b has 32"),
     ("gemma-3n-e4b", {"pp": 5}, "pp = 5: layers that read another layer's cache stay on its stage; take pp = 1"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from planner import flops, load
 from planner.arithmetic import evaluate, word
 from planner.columns import compile_columns
 from planner.phases import runs, timings
@@ -30,7 +31,7 @@ def scheduled(name, isl, chunk, time, **said):
     done = [0.0] * said["pp"]
     for past in range(0, isl, chunk):
         end = min(past + chunk, isl)
-        stages, _ = runs(make_plan(name, isl=end, cached_prefix=past, osl=2, **said))
+        stages = runs(make_plan(name, isl=end, cached_prefix=past, osl=2, **said)).prefill
         at = 0.0
         for stage, ((_, choices),) in enumerate(stages):
             silent = (replace(run, batch=replace(run.batch, emitted=int(end == isl))) for run in choices)
@@ -45,6 +46,23 @@ def test_chunks_follow_one_another_through_the_stages(name, said, isl, chunk):
     assert answer.ttft_s == pytest.approx(scheduled(name, isl, chunk, lambda run: run.seconds, **said), rel=0.04)
     assert floor.ttft_s <= 1.005 * scheduled(name, isl, chunk, lambda run: run.floor_s, **said)
     assert floor.ttft_s <= answer.ttft_s
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "device", "cards", "tok_s"),
+    [
+        ("llama-3-8b", "fp16", "rtx-3090", 4, 5713),
+        ("llama-3-8b", "fp16", "rtx-3090", 6, 5953),
+        ("llama-3-70b", "q4_k_m", "rtx-3090", 6, 739),
+        ("llama-3-70b", "fp16", "rtx-4090", 8, 1890),
+    ],
+)
+def test_layers_split_over_cards_read_a_prompt_as_measured(name, weights, device, cards, tok_s):
+    """1,024 tokens in two batches of 512 by llama.cpp: XiongjieDai/GPU-Benchmarks-on-LLM-Inference, README.md."""
+    split = {"accelerator": device, "pp": cards, "engine": "llama.cpp", "weights": weights}
+    floor, answer = timings(make_plan(name, isl=1024, osl=2, chunk=512, **split))
+    assert floor.ttft_s < 1024 / tok_s
+    assert answer.ttft_s == pytest.approx(1024 / tok_s, rel=0.35)
 
 
 def test_equal_chunks_on_equal_stages_take_as_many_times_as_there_are_chunks_and_stages_less_one():
@@ -63,6 +81,38 @@ def test_the_table_of_a_pipelined_prompt_adds_up():
     assert sum(shares.values()) == pytest.approx(answer.ttft_s)
     assert estimate("llama-3.1-8b", **said | {"pp": 1, "tp": 4}).shares("prefill")["overlap"] == 0
     assert answer.prefill_s < answer.ttft_s < 4 * answer.prefill_s
+
+
+@pytest.mark.parametrize(
+    ("said", "together"),
+    [
+        ({}, 8),  # 8 x 1,000 of 8,192 tokens
+        ({"prefill_tokens": 2500}, 2),
+        ({"prefill_tokens": 0}, 1),
+        ({"chunk": 3000}, 3),
+        ({"chunk": 1000}, 1),
+        ({"isl": 1500, "cached_prefix": 1400}, 24),  # all of a replica
+        ({"isl": 9000}, 1),
+        ({"isl": 9000, "tp": 4, "attention_dp": 4}, 4),  # a prompt for each group of mixers
+        ({"isl": None, "sequences": None, "lengths": (1000,) * 24 + (9000,) * 24, "dp": 1}, 2 / (1 / 8 + 1)),
+    ],
+)
+def test_a_pass_reads_as_many_prompts_as_it_has_room_for(said, together):
+    said = {"isl": 1000, "osl": 2, "sequences": 48, "dp": 2} | said
+    plan = make_plan("llama-3.1-8b", accelerator="h100-sxm", seconds_per_layer=1.0, **said)
+    answer = timings(plan)[1]
+    assert answer.ttft_s == pytest.approx(32, rel=0.02)
+    assert answer.prefill_s == pytest.approx(32 / together, rel=0.02)
+    assert answer.burst_ttft_s == pytest.approx(answer.sequences * 32 / together, rel=0.02)
+
+
+def test_prompts_that_are_read_together_share_the_traffic_and_add_their_arithmetic():
+    said = {"accelerator": "h100-sxm", "isl": 64, "osl": 2, "collective_latency_s": 0, "seconds_per_layer": 0}
+    one, two = (timings(make_plan("llama-3.1-8b", sequences=n, **said))[1] for n in (1, 2))
+    assert one.prefill_s == one.ttft_s == two.ttft_s
+    assert 2 * two.prefill_s == pytest.approx(one.ttft_s, rel=0.02)  # 128 tokens are below the ridge
+    many = timings(make_plan("llama-3.1-8b", sequences=128, **said))[1]
+    assert many.prefill_s == pytest.approx(flops(load("llama-3.1-8b"), new=64) / (0.7 * 989.4e12), rel=0.01)
 
 
 def test_ragged_prompts_are_pipelined_each_on_its_own():

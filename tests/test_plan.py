@@ -93,6 +93,7 @@ def test_changing_a_plan_checks_it_again():
         ({"count": True}, "count = True"),
         ({"count": 8, "tp": 3}, "count = 8 is not the 3"),
         ({"isl": 3, "osl": 9, "context": 5}, "do not fit context = 5"),
+        ({"isl": 6, "context": 5}, "isl = 6 does not fit context = 5"),
         ({"lengths": (1, 2), "sequences": 2}, "lengths"),
         ({"isl": 10, "cached_prefix": 10}, "leaves nothing"),
         ({"context": 10}, "no room for osl"),

@@ -129,6 +129,7 @@ def test_weights_that_are_published_quantised(name, weights):
         ("qwen1.5-4b", 5e6),
         ("granite-3.1-3b-a800m", 1e7),
         ("hunyuan-a13b", 11_158_840),  # as a loader of its weights prints it
+        ("hunyuan-7b", 10_000 * 1000 ** (128 / 126)),
     ],
 )
 def test_rotary_bases_as_they_are_published(name, base):
@@ -240,10 +241,10 @@ def test_names_as_people_write_them(written):
             "unknown model or path 'somebody/Llama-3.1-8B'; did you mean 'llama-3.1-8b'?; it is not in the hub's "
             "cache, --online or PLANNER_ONLINE=1 asks the hub",
         ),
-        ("", "unknown model or path ''"),
-        ("-", "unknown model or path '-'"),
-        ("zzz", "unknown model or path 'zzz'"),
-        ("z" * 10**7, f"unknown model or path '{'z' * 100}'"),
+        ("", "unknown model or path ''; planner models lists those that are known"),
+        ("-", "unknown model or path '-'; planner models lists those that are known"),
+        ("zzz", "unknown model or path 'zzz'; planner models lists those that are known"),
+        ("z" * 10**7, f"unknown model or path '{'z' * 100}'; planner models lists those that are known"),
     ],
 )
 def test_an_unknown_name(written, sentence):

@@ -58,6 +58,15 @@ def test_a_terminal_folds_first_and_then_goes_without_what_it_can_spare(capsys):
     assert "i" * 40 in printed(capsys, frame, "md")
 
 
+@pytest.mark.parametrize(("columns", "left_out"), [("200", []), ("100", ["id"]), ("60", ["id", "code"])])
+def test_a_terminal_says_its_width(capsys, monkeypatch, columns, left_out):
+    monkeypatch.setenv("COLUMNS", columns)
+    frame = pandas.DataFrame({"name": ["n" * 40], "code": ["c" * 30], "id": ["i" * 40]})
+    found, _, width = shown(capsys, frame, ["id", "code"])
+    assert found == left_out
+    assert width <= int(columns)
+
+
 def test_a_table_without_rows_has_its_heads(capsys):
     assert shown(capsys, pandas.DataFrame({"name": [], "count": []}))[1] == ["name", "count"]
 

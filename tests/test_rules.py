@@ -83,6 +83,42 @@ def test_packed_documents_do_not_see_each_other(documents, inner):
         assert rule.pairs(0, total) == sum(n * (n + 1) // 2 for n in documents)
 
 
+def reads(rule: Causal, query: int, key: int) -> bool:
+    """Whether a query reads one key, straight from the definition."""
+    match rule:
+        case Window(width):
+            return query - width < key <= query
+        case Chunk(width):
+            return key <= query and key // width == query // width
+        case Strided(block, stride):
+            return key * stride + block <= query + 1
+        case Prefix(length):
+            return key <= query or max(query, key) < length
+        case Packed(documents, inner):
+            owners = [i for i, n in enumerate(documents) for _ in range(n)]
+            start = owners.index(owners[query])
+            return owners[key] == owners[query] and reads(inner, query - start, key - start)
+        case _:
+            return key <= query
+
+
+MASKS = st.one_of(
+    st.just(CAUSAL),
+    st.builds(Window, WIDTHS),
+    st.builds(Chunk, WIDTHS),
+    st.builds(Strided, block=st.integers(1, 12), stride=st.integers(1, 12)),
+    st.builds(Prefix, st.integers(0, 20)),
+)
+
+
+@given(MASKS, st.lists(st.integers(1, 12), min_size=1, max_size=4), st.booleans())
+def test_a_mask_shows_a_query_the_keys_of_the_definition(inner, documents, packed):
+    total = range(sum(documents))
+    rule = Packed(tuple(documents), inner) if packed and type(inner) in (Causal, Window, Chunk) else inner
+    mask = rule.sees(np.array(total)[:, None], np.array(total))
+    assert mask.tolist() == [[reads(rule, query, key) for key in total] for query in total]
+
+
 @given(RULES, SIZES, st.lists(st.integers(0, 15), max_size=6))
 def test_chunks_of_a_pass_have_the_pairs_of_the_whole(rule, past, chunks):
     total, at = 0, past

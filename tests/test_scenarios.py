@@ -156,7 +156,7 @@ def test_a_question_that_cannot_be_asked(call, sentence):
         {"n_kv_heads": [1, 5], "context": list(range(1, 40)), "n_heads": [32, 12], "kv": ["bf16", "fp8"]},
         {"context": [4000]},
     ],
-    ids=str,
+    ids=" ".join,
 )
 def test_a_grid_says_of_each_row_what_the_row_says_alone(axes):
     """However a grid shares its work between rows, side by side and as a table of cases nothing is shared."""

@@ -75,6 +75,22 @@ def test_weights_are_described_by_the_config_beside_them(folder):
     assert load("checkpoint") == load("checkpoint/config.json")
 
 
+def test_modelopt_says_beside_the_config_how_weights_are_quantised(folder):
+    said = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}
+    place = folder / "named"
+    place.mkdir()
+    (place / "config.json").write_text(json.dumps(CONFIG))
+    assert load(place).weights == "bf16"
+    (place / "hf_quant_config.json").write_text(json.dumps(said))
+    assert load(place).weights == load(place / "config.json").weights == "nvfp4"
+    (place / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": {"quant_method": "fp8"}}))
+    assert load(place).weights == "fp8-tensor"  # the config's own word goes first
+    (place / "config.json").write_text(json.dumps(CONFIG))
+    (place / "hf_quant_config.json").write_text("[]")
+    with pytest.raises(InputError, match=r"hf_quant_config\.json: a config\.json holds a table"):
+        load(place)
+
+
 def test_weights_alone_are_no_contract(folder):
     safetensors_file(folder / "x.safetensors", [("w", "F32", (2,))])
     rule = "a checkpoint's header says nothing of heads, masks and positions; put its config.json beside it"
@@ -136,7 +152,7 @@ def test_text_that_is_neither(text, sentence):
         ("no.gguf", "no.gguf: cannot be read: No such file or directory"),
         ("no/no.safetensors", "no/no.safetensors: cannot be read: No such file or directory"),
         (Path("no"), "no: no such file"),
-        ("./no", "unknown model or path './no'"),
+        ("./no", "unknown model or path './no'; planner models lists those that are known"),
         (".", ".: a folder without a config.json"),
         ("binary.toml", "binary.toml: not text in UTF-8"),
         ("big.json", "big.json: 10,000,000 bytes are more than a contract has (at most 4,000,000)"),

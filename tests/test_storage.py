@@ -276,7 +276,7 @@ def test_other_peoples_names_are_understood(name, meant):
         (weight_format, "q4km", "unknown weight format 'q4km'; did you mean 'q4_k_m'?"),
         (weight_format, "int64", "unknown weight format 'int64'; did you mean 'int4'?"),
         (cache_format, "int8-tokenhead", "unknown cache format 'int8-tokenhead'; did you mean 'int8-token-head'?"),
-        (cache_format, "awq-g128", "unknown cache format 'awq-g128'"),
+        (cache_format, "awq-g128", "unknown cache format 'awq-g128'; planner formats lists those that are known"),
         (find, "zzz", "unknown storage format 'zzz'"),
     ],
 )

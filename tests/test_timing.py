@@ -52,6 +52,44 @@ def test_two_of_eight_reach_a_seventh_of_the_link_as_measured():
         assert ours == pytest.approx(bus, rel=0.15)
 
 
+DEEPSEEK = {"accelerator": "h800", "weights": "fp8-block128", "isl": 4096, "osl": 2}
+
+
+@pytest.mark.parametrize(("ranks", "measured_s"), [(128, 369e-6), (256, 360e-6)])
+def test_tokens_are_sent_to_the_experts_that_they_choose(ranks, measured_s):
+    """128 tokens of each H800 come back from 8 of 256 experts in bf16: deepseek-ai/DeepEP, docs/legacy.md."""
+    said = {"tp": ranks, "attention_dp": ranks, "ep": ranks, "sequences": 128 * ranks}
+    found = estimate("deepseek-v3", **DEEPSEEK, **said).collectives
+    combine = found[(found.phase == "decode") & found.collective.str.contains("combine")]
+    assert combine.seconds.sum() / 58 == pytest.approx(measured_s, rel=0.05)
+    assert set(found[found.phase == "decode"].kind) == {"all_to_all"}  # no group has more than one rank
+
+
+def test_a_copy_for_each_machine_crosses_the_network():
+    """4 machines of 8 H800, where 8 copies of a token would be sent; inside one machine each expert gets its own."""
+    found = {
+        n: estimate("deepseek-v3", **DEEPSEEK, tp=n, attention_dp=n, ep=n, sequences=n).collectives for n in (8, 32)
+    }
+    copies = {
+        n: frame[frame.phase.eq("decode") & frame.collective.str.contains("dispatch")].bytes.sum() / (58 * 7168 * 2)
+        for n, frame in found.items()
+    }
+    assert copies == {8: pytest.approx(8 * 7 / 8), 32: pytest.approx(4 * 31 / 32)}
+
+
+def test_the_published_profile_of_deepseek_v3_lies_between_estimate_and_floor():
+    """deepseek-ai/profile-data: prompts of 4,096, 16 Ki tokens of a pass on each of 32; 128 sequences on each of 128.
+
+    Tokens a second of a device. Two batches of theirs hide each other's exchanges, which count in full here.
+    """
+    wide = {"tp": 32, "attention_dp": 32, "ep": 32, "sequences": 128, "prefill_tokens": 32 * 16_384}
+    answer = estimate("deepseek-v3", **DEEPSEEK, **wide)
+    assert 0.5 * 7839 < 4096 / answer.prefill_s / 32 < 7839 < 4096 / answer.floor.prefill_s / 32
+    wide = {"tp": 128, "attention_dp": 128, "ep": 128, "sequences": 128 * 128}
+    answer = estimate("deepseek-v3", **DEEPSEEK, **wide)
+    assert 0.6 * 2324 < 128 / answer.tpot_s < 2324 < 128 / answer.floor.tpot_s
+
+
 def test_cards_without_a_link_exchange_over_pcie():
     answer = estimate("llama-3.1-8b", accelerator="l40s", tp=4, isl=2048, osl=2)
     sums = answer.collectives[(answer.collectives.phase == "prefill") & (answer.collectives.kind == "all_reduce")]
@@ -61,6 +99,17 @@ def test_cards_without_a_link_exchange_over_pcie():
     assert not any("over PCIe" in note for note in estimate("llama-3.1-8b", **ONE_H100, tp=4).notes)
     with pytest.raises(InputError, match="network_bytes_per_s is not known"):  # its host link ends at its own host
         estimate("llama-3.1-8b", accelerator="gh200-96gb", tp=2)
+
+
+def test_decode_context_ranks_exchange_in_decode_steps():
+    """Of 61 layers, 16 sequences: queries [128, 512 + 64] are gathered and outputs [128, 512] scattered, in bf16."""
+    said = {"accelerator": "h200", "tp": 8, "dcp": 8, "isl": 2048, "osl": 2, "sequences": 16}
+    found = estimate("deepseek-v3", **said).collectives
+    merges = found[found.collective.str.contains("mixer") & (found.kind != "all_reduce")]
+    assert set(merges.phase) == {"decode"}  # a prompt is at hand on every rank
+    moved = merges.groupby("kind").bytes.sum()
+    assert moved["all_gather"] == pytest.approx(61 * 7 / 8 * 16 * 128 * (512 + 64) * 2)
+    assert moved["reduce_scatter"] == pytest.approx(61 * 7 / 8 * 16 * 128 * 512 * 2)
 
 
 OFFLOADED = {"accelerator": "h100-sxm", "isl": 2048, "osl": 2, "offloaded_weights": 0.5}

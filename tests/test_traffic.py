@@ -7,6 +7,7 @@ import pytest
 
 import planner
 from planner.arithmetic import evaluate, word
+from planner.ladder import rank_terms
 from planner.parallel import ranks
 from planner.plan import make_plan
 from planner.traffic import Batch, distinct_experts, work
@@ -156,14 +157,27 @@ def test_sequences_of_a_mixer_are_those_of_its_group():
     found = works(plan, batch)
     latent = sum(w.bytes for w in found if w.product == "scores")
     assert latent == 61 * 8 * (1001 + 1) * 576 * 2
-    router = [w for w in found if w.product == "router"]
-    assert sum(w.flops for w in router) == 58 * 64 * 2 * 7168 * 256
+    router = [w.flops for w in found if w.product == "router"]
+    assert sum(router) == 58 * 8 * 2 * 7168 * 256  # of the group's own tokens
+    experts = [w.flops for w in found if w.component == "experts_routed"]
+    assert sum(experts) == 58 * 64 * 2 * 3 * 7168 * 2048 * 8 // 8  # its experts serve those of all
+    gathered = works(make_plan("deepseek-v3", accelerator="h200", tp=8, attention_dp=8), batch)
+    assert sum(w.flops for w in gathered if w.product == "router") == 58 * 64 * 2 * 7168 * 256
 
 
 def test_decode_context_parallelism_shares_the_positions_out():
     whole, shared = (make_plan("deepseek-v3", accelerator="h200", tp=8, dcp=n) for n in (1, 4))
     latent = [total(w for w in works(plan, one(9999)) if w.product == "scores") for plan in (whole, shared)]
     assert latent[0] == 4 * latent[1]
+
+
+def test_a_window_is_read_whole_by_each_decode_context_rank_as_it_is_kept():
+    """The scores of gpt-oss: one key head of 64 on each of 16 ranks, in 18 layers a window of 128, in 18 all keys."""
+    plan = make_plan("gpt-oss-120b", accelerator="h100-sxm", tp=16, dcp=2, context=10_000)
+    keys = {w.part: w.bytes for w in works(plan, one(9999)) if w.product == "scores"}
+    window, full = 18 * (128 + 1) * 64 * 2, 18 * (10_000 + 1) * 64 * 2 // 2
+    assert sorted(keys.values()) == [window, full]
+    assert rank_terms(plan, *ranks(plan.model, plan.layout))["kv cache"] == 2 * 18 * (128 + 5000) * 64 * 2
 
 
 @pytest.mark.parametrize(

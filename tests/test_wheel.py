@@ -63,7 +63,7 @@ def test_every_file_is_in_the_wheel(wheel):
 
 def test_the_installed_planner_loads_a_preset(installed, tmp_path):
     code = "import planner; print(planner.__file__); print(planner.parameters(planner.load('llama-3.1-8b')))"
-    where, parameters = run(installed / "python", "-c", code, cwd=tmp_path).splitlines()
+    where, parameters = run(installed / "python", "-I", "-c", code, cwd=tmp_path).splitlines()
     assert Path(where).is_relative_to(installed.parent)
     assert int(parameters) == 8_030_261_248
 

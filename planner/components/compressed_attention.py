@@ -73,14 +73,15 @@ class CompressedAttention(Mixer):
             self._compressed(d_model),
             Operation("rope", (2 * heads + 1) * self.rope_head_dim, "new") if self.position is not None else None,
             self._grouped("o_a", heads * width, rank),
-            linear("o_b", rank, d_model, "attention"),
+            linear("o_b", rank, d_model, "attention", shard="row"),
         )
 
     def _core(self, name: str, read: str, rule: Causal) -> Bill:
         """Scores and values of one branch, on one cache entry."""
         macs = self.n_heads * self.head_dim
         products = (
-            Product(f"{name}.{id}", macs, "pairs", "attention_core", (read,), rule) for id in ("scores", "values")
+            Product(f"{name}.{id}", macs, "pairs", "attention_core", (read,), rule, shard="heads")
+            for id in ("scores", "values")
         )
         return Bill.of(*products, Operation("softmax", self.n_heads, "pairs", rule, shard="heads"))
 

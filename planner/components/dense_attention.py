@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 from planner.bill import Bill, CacheEntry, Operation, Product, Tensor, linear
-from planner.components.arrays import Array, np, sigmoid
+from planner.components.arrays import Array, np, sigmoid, softplus
 from planner.components.attention_core import attend
 from planner.components.base import Mixer, Run
 from planner.components.norm import Norm
@@ -23,9 +23,11 @@ class DenseAttention(Mixer):
     goes over each head with one vector (``head``), with a vector for each head (``heads``), or over all heads at once
     (``whole``). `kv_source` names the layers whose keys and values are read instead of own ones. `scale` multiplies
     the scores (None: head_dim ** -0.5); `output_gate` is a sigmoid gate on the heads' output, computed beside the
-    query. `temperature` stretches queries by their position. Values are multiplied by `value_scale` (MiMo); with
-    `v_from_k` they are the key projection, before its norm and rotation, and `v_norm` goes over each of their heads
-    (Gemma 4). `output_norm` goes over all heads at once before the output projection (BitNet).
+    query; `head_gate` names what one number a head, projected apart, passes before it multiplies that head's output
+    (``softplus`` in Laguna, ``sigmoid`` in Step-3.5). `temperature` stretches queries by their position. Values are
+    multiplied by `value_scale` (MiMo); with `v_from_k` they are the key projection, before its norm and rotation, and
+    `v_norm` goes over each of their heads (Gemma 4). `output_norm` goes over all heads at once before the output
+    projection (BitNet).
     """
 
     kind: ClassVar[str] = "dense_attention"
@@ -50,6 +52,7 @@ class DenseAttention(Mixer):
     qkv_clip: Scale | None = None
     sinks: bool = False
     output_gate: bool = False
+    head_gate: Literal["sigmoid", "softplus"] | None = None
     temperature: Temperature | None = None
     value_scale: Scale | None = None
     v_from_k: bool = False
@@ -88,6 +91,7 @@ class DenseAttention(Mixer):
             self._keys_and_values(d_model, d_v) if self.kv_source is None else None,
             self.output_norm.bill(heads * d_v, "output_norm") if self.output_norm is not None else None,
             linear("o", heads * d_v, d_model if d_out is None else d_out, "attention", bias=self.o_bias, shard="row"),
+            linear("head_gate", d_model, heads, "attention", shard="heads") if self.head_gate is not None else None,
             self._head_norm("q_norm", heads),
             self._head_norm("k_norm", kv_heads) if self.kv_source is None else None,
             Tensor("sinks", (heads,), "attention", "attention", shard="heads") if self.sinks else None,
@@ -144,6 +148,9 @@ class DenseAttention(Mixer):
         out = self._by_query_head(heads)  # [S, H, d_v]
         if gate is not None:
             out = out * sigmoid(gate)
+        if self.head_gate is not None:
+            opened = run.linear("head_gate", x)  # [S, D] -> [S, H]
+            out = out * {"sigmoid": sigmoid, "softplus": softplus}[self.head_gate](opened)[..., None]
         out = out.reshape(len(x), -1)  # [S, H * d_v]
         if self.output_norm is not None:
             out = self.output_norm.forward(out, run, "output_norm")

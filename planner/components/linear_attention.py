@@ -1,4 +1,4 @@
-"""Linear attention: the cache is one matrix a head, whatever the length. Gated delta rule and lightning attention.
+"""Linear attention: the cache is one matrix a head, whatever the length. Gated delta rules and lightning attention.
 
 The recurrence is counted as it runs one position at a time (`recurrence` in `state_space` says how).
 """
@@ -69,7 +69,8 @@ class GatedDeltaNet(Mixer):
         q, k, v = np.split(qkv, [keys, 2 * keys], axis=-1)
         q, k = (self._by_value_head(part) for part in (q, k))  # [S, H, d_k]
         v = v.reshape(len(x), self.n_value_heads, -1)  # [S, H, d_v]
-        out = self.norm.forward(_delta_rule(q * self.key_head_dim**-0.5, k, v, beta, decay, run), run)  # [S, H, d_v]
+        out = _delta_rule(q * self.key_head_dim**-0.5, k, v, beta, decay[..., None], run)  # [S, H, d_v]
+        out = self.norm.forward(out, run)
         return run.linear("out", out.reshape(len(x), -1) * gate)  # [S, H * d_v] -> [S, D]
 
     def _by_value_head(self, x: Array) -> Array:
@@ -84,12 +85,12 @@ def _unit(x: Array) -> Array:
 
 
 def _delta_rule(q: Array, k: Array, v: Array, beta: Array, decay: Array, run: Run) -> Array:
-    """``S_t = decay_t S_{t-1} + beta_t k_t (v_t - decay_t S_{t-1}^T k_t)^T; o_t = S_t^T q_t``.
+    """``S' = decay_t S_{t-1}; S_t = S' + beta_t k_t (v_t - S'^T k_t)^T; o_t = S_t^T q_t``.
 
-    That is Yang et al. 2025, eq. 10, transposed. q and k [S, H, d_k], v [S, H, d_v], beta and decay [S, H] ->
-    [S, H, d_v]. A document begins with S = 0.
+    That is Yang et al. 2025, eq. 10, transposed. q and k [S, H, d_k], v [S, H, d_v], beta [S, H], decay [S, H, d_k or
+    1] -> [S, H, d_v]. A document begins with S = 0.
     """
-    carried = np.where(run.begins[:, None], 0, decay)[..., None, None]  # [S, H, 1, 1]
+    carried = np.where(run.begins[:, None, None], 0, decay)[..., None]  # [S, H, d_k or 1, 1]
     state, out = run.state("state").astype(v.dtype).reshape(*k.shape[1:], -1), []  # [H, d_k, d_v]
     for t in range(len(v)):
         state = carried[t] * state  # [H, d_k, d_v]
@@ -99,6 +100,54 @@ def _delta_rule(q: Array, k: Array, v: Array, beta: Array, decay: Array, run: Ru
         out.append(run.product("state_readout", "hkv,hk->hv", state, q[t]))  # [H, d_v]
     run.keep("state", state)
     return np.stack(out)
+
+
+@spec
+class KimiDeltaAttention(Mixer):
+    """Kimi delta attention (Kimi Team 2025, Kimi Linear, sections 3 and 4): each channel of a key decays on its own.
+
+    Query, key and value pass a short convolution each. The decay of `n_heads` x `head_dim` channels and the sigmoid
+    gate of the output are projections through a bottleneck of `head_dim`. `norm` goes over each head. The work is that
+    of the gated delta net.
+    """
+
+    kind: ClassVar[str] = "kimi_delta_attention"
+    n_heads: Count
+    head_dim: Count
+    conv_kernel: Count
+    norm: Norm
+
+    def bill(self, d_model: Any) -> Bill:
+        heads, rank = self.n_heads, self.head_dim
+        width = heads * self.head_dim
+        convolution = short_convolution(width, self.conv_kernel, bias=False)
+        return Bill.of(
+            *(linear(id, d_model, width, "attention", shard="heads") for id in "qkv"),
+            *(convolution.under(id) for id in "qkv"),
+            linear("b", d_model, heads, "attention", shard="heads"),
+            *(linear(f"{id}_a", d_model, rank, "attention") for id in ("decay", "gate")),
+            *(linear(f"{id}_b", rank, width, "attention", shard="heads") for id in ("decay", "gate")),
+            Tensor("dt_bias", (width,), ROLE, ROLE, shard="heads"),
+            Tensor("a_log", (heads,), ROLE, ROLE, shard="heads"),
+            recurrence(heads, self.head_dim * self.head_dim, accesses=3),
+            self.norm.bill(self.head_dim),
+            Operation("gate", width, "new"),
+            linear("o", width, d_model, "attention", shard="row"),
+        )
+
+    def forward(self, x: Array, run: Run) -> Array:
+        q, k, v = (self._heads(convolved(run.linear(id, x), run.under(id), bias=False)) for id in "qkv")  # [S, H, d]
+        q, k, v = _unit(activate("silu", q)) * self.head_dim**-0.5, _unit(activate("silu", k)), activate("silu", v)
+        beta = sigmoid(run.linear("b", x))  # [S, D] -> [S, H] how much of the difference is written
+        step = softplus(run.linear("decay_b", run.linear("decay_a", x)) + run.weight("dt_bias"))  # [S, D] -> [S, H * d]
+        decay = np.exp(-self._heads(step) * np.exp(run.weight("a_log"))[:, None])  # [S, H, d]
+        gate = sigmoid(run.linear("gate_b", run.linear("gate_a", x)))  # [S, D] -> [S, H * d]
+        out = self.norm.forward(_delta_rule(q, k, v, beta, decay, run), run)  # [S, H, d]
+        return run.linear("o", out.reshape(len(x), -1) * gate)  # [S, H * d] -> [S, D]
+
+    def _heads(self, x: Array) -> Array:
+        """[S, H * d] -> [S, H, d]."""
+        return x.reshape(len(x), self.n_heads, -1)
 
 
 DEPTH_EPS = 1e-5

@@ -181,11 +181,12 @@ class NativeSparseAttention(Mixer):
 
         def one(name: str, width: Any) -> Bill:
             weight = Tensor("weight", (width, self.block * width), "attention", "attention")
+            macs = self.n_kv_heads * self.block * width * width
             reads = ("weight", "places", "pending")
             return Bill.of(
                 weight,
                 Tensor("places", (self.block, width), "attention", "attention"),
-                Product("map", self.n_kv_heads * self.block * width * width, "entries", "attention", reads, rule),
+                Product("map", macs, "entries", "attention", reads, rule, shard="kv_heads"),
                 CacheEntry("pending", self.n_kv_heads, width, pending, shard="kv_heads"),
             ).under(f"compress_{name}")
 
