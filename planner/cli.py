@@ -24,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no × still shows the rest
     try:
-        args = _parser().parse_args(argv)
+        said = sys.argv[1:] if argv is None else argv
+        args = _parser().parse_args(said or ["--help"])
         settle_form(args)
         status = args.command(args) or 0
         sys.stdout.flush()
@@ -53,6 +54,11 @@ class _Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(left)}{near}")
         return known, left
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a command that there is not, with the nearest one."""
+        if action.choices is not None and value not in action.choices:
+            self.error(f"unknown command {value!r:.60}{suggest(str(value), map(str, action.choices))}")
+
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """Refuse a bare -- as a value, of which argparse makes an empty list."""
         if action.option_strings and arg_strings == ["--"]:
@@ -69,13 +75,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="planner",
         description="Sizes, speeds and costs of causal decoders, with their formulas.",
-        epilog="planner COMMAND --help says more, with an example. Exit status 1 is an answer that says no, such as "
+        epilog="example: planner fit llama-3.1-70b --accelerator h100-sxm --count 4 --context 32Ki --sequences 8. "
+        "planner COMMAND --help says more, with another one. Exit status 1 is an answer that says no, such as "
         "does not fit; 2 is a wrong question, 3 an input that is not understood.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"planner {__version__}")
     commands = Commands(parser)
-    for module in (comparing, contracts, ablation, hardware, known, planning, tables, sheets, app):
+    for module in (planning, comparing, contracts, ablation, hardware, known, tables, sheets, app):
         module.register(commands)
     return parser
 

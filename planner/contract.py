@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import cycle, islice
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import planner.components  # noqa: F401  (makes every kind known)
 from planner.bill import Bill, Part, Product, Tensor, linear
@@ -173,9 +173,9 @@ class Architecture(Spec):
                 found = Counter(layer.label for layer in self.order())
                 stated = {layer.label: layer.count for layer in self.layers}
                 yield found == stated, f"pattern gives {shown_counts(found)}, but the counts are {shown_counts(stated)}"
-        sources = {getattr(layer.mixer, "kv_source", None) for layer in self.layers} - {None}
-        for source in sources:
-            yield source in labels, f"kv_source = {literal(shown(source))} is not the label of an entry of layers"
+        for source in (getattr(layer.mixer, "kv_source", None) for layer in self.layers):
+            if source is not None:
+                yield source in labels, f"kv_source = {literal(shown(source))} is not the label of an entry of layers"
 
     @property
     def activations(self) -> str:
@@ -220,6 +220,15 @@ class Architecture(Spec):
         if self.mtp is not None:
             parts += self.mtp.parts(vocab, d_model, tied=self.output.tied)
         return tuple(parts)
+
+
+def as_architecture(model: Any) -> Architecture:
+    """A contract, or what has its parts, as it is; else that of what `planner.load` takes, such as a name."""
+    if not hasattr(model, "parts"):
+        from planner import load  # the face knows where; the sources lie above
+
+        model = load(model)
+    return cast(Architecture, model)
 
 
 def shown_counts(counts: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from planner.errors import UsageError
 from planner.summary import CacheCurve
 
 Phase = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 GROUPS = {
     "attention": "projection",
@@ -33,6 +34,9 @@ GROUPS = {
     "other": "other",
 }
 """Component of a matrix product -> the part of the work that it is shown as."""
+
+OVER = ("projection", "feed-forward", "everything else")
+"""What attention's work is held against."""
 
 FARTHEST = 10**9
 """Positions up to which it is looked for where one part of the work overtakes another."""
@@ -84,7 +88,7 @@ def crossings(model: Architecture, phase: Phase, **conventions: Any) -> pd.DataF
     parts, rows = model.parts(), []
     grid = np.geomspace(1, model.embedding.learned_positions or FARTHEST, 500)
     swept = _grouped(parts, phase, grid, conventions)
-    for over in ("projection", "feed-forward", "everything else"):
+    for over in OVER:
         reached = np.flatnonzero(swept["attention"] >= np.maximum(_other(swept, over), 1) + 0 * grid)
         if len(reached):
             near = grid[max(reached[0] - 2, 0)], grid[min(reached[0] + 1, len(grid) - 1)]

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
-from planner.contract import Architecture
+from planner.contract import Architecture, as_architecture
 from planner.errors import ContractError, InputError, UsageError, suggest
 from planner.loading import build
 from planner.spec import Spec, field_names, field_types, parts_of, shown
@@ -34,9 +34,9 @@ def flatten(part: Spec, path: str = "") -> Iterator[tuple[str, Any]]:
             yield place, value
 
 
-def diff(a: Architecture, b: Architecture) -> dict[str, tuple[Any, Any]]:
+def diff(a: Any, b: Any) -> dict[str, tuple[Any, Any]]:
     """Path -> (value in a, value in b) of every field that differs; None where one of them has no such field."""
-    left, right = dict(flatten(a)), dict(flatten(b))
+    left, right = dict(flatten(as_architecture(a))), dict(flatten(as_architecture(b)))
     return {
         path: (left.get(path), right.get(path))
         for path in dict.fromkeys([*left, *right])
@@ -44,24 +44,25 @@ def diff(a: Architecture, b: Architecture) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def edit(architecture: Architecture, changes: Mapping[str, Any] | None = None, **fields: Any) -> Architecture:
+def edit(architecture: Any, changes: Mapping[str, Any] | None = None, **fields: Any) -> Architecture:
     """The contract with fields replaced by path, checked when all are in; a text is read as TOML, or as "128k".
 
     >>> import planner
-    >>> planner.parameters(planner.edit(planner.load("gqa-8"), n_kv_heads=4, stated_parameters=None))
+    >>> planner.parameters(planner.edit("gqa-8", n_kv_heads=4, stated_parameters=None))
     5798891520
     """
+    own = as_architecture(architecture)
     changes = {**(changes or {}), **fields}
     if not changes:
-        return architecture
-    tables = _tables(architecture)
+        return own
+    tables = _tables(own)
     try:
         for path, value in changes.items():
-            for place in resolve(architecture, path):
-                _set(tables, architecture, place, value)
+            for place in resolve(own, path):
+                _set(tables, own, place, value)
         return cast(Architecture, build(Architecture, tables))
     except ContractError as error:
-        raise error.within(architecture.name) from None
+        raise error.within(own.name) from None
 
 
 def resolve(architecture: Architecture, path: str) -> tuple[str, ...]:

@@ -22,6 +22,19 @@ from difflib import get_close_matches
 FEW = 8
 """So many names are listed where none of them is near."""
 
+LISTED_BY = {
+    "model or path": "planner models",
+    "accelerator": "planner accelerators",
+    "weight format": "planner formats",
+    "cache format": "planner formats",
+    "formula": "planner formulas",
+    "assumption": "planner assumptions",
+    "provider": "planner prices",
+    "API provider": "planner prices --api",
+    "API model": "planner prices --api",
+}
+"""Kind of name -> the command that lists them where they are more."""
+
 
 class PlannerError(Exception):
     """The one root of everything raised on purpose."""
@@ -45,7 +58,8 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
         known = list(names)
-        listed = f"; it is one of {', '.join(sorted(known))}" if len(known) <= FEW else ""
+        where = f"; {LISTED_BY[kind]} lists those that are known" if kind in LISTED_BY else ""
+        listed = f"; it is one of {', '.join(sorted(known))}" if len(known) <= FEW else where
         super().__init__(f"unknown {kind} {name!r:.120}{suggest(name, known) or listed}")
 
 
@@ -84,9 +98,9 @@ def suggest(name: str, names: Iterable[str]) -> str:
 
     >>> suggest("GPA-8", ["mha", "gqa-8", "mla"])
     "; did you mean 'gqa-8'?"
-    >>> suggest("zebra", ["mha", "gqa-8", "mla"])
-    ''
+    >>> suggest("zebra", ["mha", "gqa-8", "mla"]), suggest("--gpu", ["--tp", "--count"])
+    ('', '')
     """
-    spelled = {known.casefold(): known for known in names}
-    near = get_close_matches(name.casefold(), spelled, n=1)
+    spelled = {known.casefold().lstrip("-"): known for known in names}
+    near = get_close_matches(name.casefold().lstrip("-"), spelled, n=1)
     return f"; did you mean {spelled[near[0]]!r}?" if near else ""

@@ -43,7 +43,7 @@ def read_cell(name: str, cell: Any) -> Any:
         text = cell.strip()
         return parse_field(name, f"{text}B" if text.isdecimal() and _parsers().get(name) is _size else text)
     if isinstance(cell, list):
-        return tuple(cell)
+        cell = tuple(cell)
     if hasattr(cell, "item"):  # a number of NumPy
         cell = cell.item()
     if isinstance(cell, float) and cell.is_integer():
@@ -78,7 +78,12 @@ def _parser(name: str, hint: Any) -> Parse | None:
 
 
 def _number(text: str, place: str) -> Any:
-    value = parse_quantity(text, "1", place)
+    """A share, a price, years: no count, so the remedy is none with a prefix."""
+    try:
+        value = parse_quantity(text, "1", place)
+    except InputError as error:
+        said = str(error).rpartition("; ")[0]
+        raise InputError(f"{said}; write a number, plain or with a point: 12, 0.85") from None
     return int(value) if value.is_integer() else value
 
 

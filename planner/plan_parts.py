@@ -36,11 +36,17 @@ class Workload(Spec):
     chunk: Count | None = None
 
     def rules(self) -> Any:
-        if self.context is not None and self.isl is not None and self.osl is not None:
-            yield self.isl + self.osl - 1 <= self.context, "isl = {isl} and osl = {osl} do not fit context = {context}"
+        if self.context is not None and self.isl is not None:
+            if self.osl is None:
+                yield self.isl <= self.context, "isl = {isl} does not fit context = {context}"
+            else:
+                yield (
+                    self.isl + self.osl - 1 <= self.context,
+                    "isl = {isl} and osl = {osl} do not fit context = {context}",
+                )
         yield (
             self.lengths is None or (self.context is None and self.isl is None and self.sequences is None),
-            "lengths stand beside context, isl or sequences; they say all three",
+            "lengths say themselves what context, isl and sequences say; leave those out",
         )
         yield self.isl is None or self.cached_prefix < self.isl, "cached_prefix = {cached_prefix} leaves nothing of isl"
 
@@ -74,7 +80,7 @@ class Holders(Spec):
 class Prices(Spec):
     """What an accelerator costs: rent by the hour, or purchase, power and years of use.
 
-    Without `usd_per_hour` and `purchase_usd` the newest listed price not later than `as_of` (a date) is looked up.
+    Without `usd_per_hour` and `purchase_usd` the lowest price listed by `as_of` (a date) is looked up.
     """
 
     usd_per_hour: Scale | None = None

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -87,11 +88,13 @@ HEADINGS = {
     "tokens_at_equal_compute": "tokens at\nequal\ncompute",
     "token_class": "class",
     "above_tokens": "above\ntokens",
+    "over": "attention\novertakes",
 }
 
 
 WIDTH = 120
-"""Characters of a line of a terminal, which a table keeps to by folding its texts and by what it can spare."""
+"""Characters of a line where no terminal says how many it has. A table keeps to them by folding its texts and by what
+it can spare."""
 
 FOLDS = (56, 40, 24, 14, 12)
 """Characters of a line of text in a table, as few as are needed; more of it goes on below."""
@@ -217,13 +220,14 @@ def _markdown(frame: DataFrame, command: str, assumed: Mapping[str, Any]) -> str
 
 
 def _table(frame: DataFrame, spare: Sequence[str]) -> tuple[str, list[str]]:
-    """The frame as wide as a terminal, if it can be, and the columns left out for that."""
+    """The frame as wide as the terminal, if it can be, and the columns left out for that."""
+    width = shutil.get_terminal_size((WIDTH, 0)).columns
     texts = _texts(frame)
     spare = [name for name in spare if name in texts]
     for left_out in (spare[:count] for count in range(len(spare) + 1)):
         for fold in FOLDS:
             columns = {name: [_folded(text, fold) for text in texts[name]] for name in texts if name not in left_out}
-            if sum(2 + _width(name, lines) for name, lines in columns.items()) - 2 <= WIDTH:
+            if sum(2 + _width(name, lines) for name, lines in columns.items()) - 2 <= width:
                 return _tabulated(frame, columns, "simple"), left_out
     return _tabulated(frame, columns, "simple"), left_out
 

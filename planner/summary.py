@@ -16,7 +16,6 @@ from planner import accounts, bill, folds
 from planner.arithmetic import is_column, is_symbolic, maximum, minimum
 from planner.bill import Pass
 from planner.contract import Architecture
-from planner.storage import cache_format
 
 UNITS = {
     "parameters": "1",
@@ -109,8 +108,7 @@ class CacheCurve:
         fixed, rate = 0, 0
         windows: dict[Any, tuple[Any, Any]] = {}
         for count, entry in folds.cache(architecture.parts() if parts is None else parts):
-            stored = cache_format(entry.stored_in(chosen, architecture.activations))
-            size = count * stored.bytes_per_position(entry.heads, entry.width)
+            size = count * accounts.position_bytes(entry, chosen, architecture.activations)
             rule = entry.rule
             if rule.limit is not None:
                 key = id(rule.limit) if is_symbolic(rule.limit) or is_column(rule.limit) else rule.limit

@@ -182,7 +182,6 @@ def _cached(model: Architecture, parts: list[Part], load: Load) -> Any:
     chosen = model.kv if load.kv is None else load.kv
 
     def size(entry: CacheEntry, positions: Any) -> Any:
-        stored = cache_format(entry.stored_in(chosen, model.activations))
-        return positions * stored.bytes_per_position(entry.heads, entry.width)
+        return positions * accounts.position_bytes(entry, chosen, model.activations)
 
     return folds.cache_total(parts, [load.context], size)

@@ -1,13 +1,19 @@
 """Settings of all tests."""
 
+import os
+
 from hypothesis import HealthCheck, settings
+
+from planner.printing import WIDTH
 
 
 def pytest_configure(config):
     """The default run tries the same examples each time, so that it judges the code alone; a fuzz run searches anew.
 
-    How long an example takes depends on what else the machine does; what it finds does not.
+    How long an example takes depends on what else the machine does; what it finds does not. Tables and helps are as
+    wide as the terminal, which is the same for all who run the tests.
     """
+    os.environ["COLUMNS"] = str(WIDTH)
     settings.register_profile(
         "planner",
         deadline=None,

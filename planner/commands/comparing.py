@@ -1,8 +1,9 @@
-"""Commands that put decoders side by side: compare, sweep, diff."""
+"""Commands that put decoders side by side: compare, sweep, crossings, diff."""
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from planner.commands.options import (
@@ -10,6 +11,7 @@ from planner.commands.options import (
     Commands,
     axis_values,
     count,
+    edit_option,
     edited,
     emit,
     given_load,
@@ -18,6 +20,7 @@ from planner.commands.options import (
     online_option,
     pair,
     read_model,
+    say,
     say_assumed,
 )
 from planner.errors import InputError
@@ -51,6 +54,16 @@ def register(commands: Commands) -> None:
     sub.add_argument("--zip", action="store_true", help="axes side by side instead of all combinations")
 
     sub = commands.add(
+        "crossings",
+        crossings,
+        "From which context on attention takes more FLOPs than the projections, the feed-forward and everything else.",
+        "llama-3.1-8b gemma-3-27b",
+    )
+    sub.add_argument("models", nargs="+", metavar="MODEL", help=MODEL)
+    edit_option(sub)
+    online_option(sub)
+
+    sub = commands.add(
         "diff",
         diff,
         "What differs between two contracts, and what it does to parameters, FLOPs and cache.",
@@ -69,11 +82,11 @@ def compare(args: argparse.Namespace) -> None:
 
     chosen = [edited(read_model(name, args.online).architecture, args.edits) for name in args.models or COMPARISON_SET]
     frame = table(chosen, derive=args.derive, **given_load(args, numbers=count))
-    _say(frame, "warning")
+    _say(frame, "warning", "the context is ")
     _say(frame, "reason")
     stated = frame.loc[frame["weights_basis"] == "stated", "name"]
     if len(stated):
-        note(f"weight bytes and crossovers of {', '.join(stated)}: parameters as stated; --derive counts them")
+        note(f"weights and crossovers of {', '.join(stated)} go by the parameters they state; --derive counts them")
     if args.form == "table":
         _say(frame, "crossover_note", "cache = weights: ")
         frame = frame.drop(columns=[*SAID, "reason"])
@@ -88,9 +101,12 @@ SPARE = "cache_ratio cache_fixed_bytes crossover_tokens active_parameters cache_
 
 
 def _say(frame: DataFrame, column: str, before: str = "") -> None:
-    for name, text in dict.fromkeys(zip(frame["name"], frame[column], strict=True)):
+    """A note for each decoder, which says of how many of its rows it holds if not of all."""
+    rows = Counter(frame["name"])
+    for (name, text), held in Counter(zip(frame["name"], frame[column], strict=True)).items():
         if text:
-            note(f"{name}: {before}{text}")
+            part = "" if held == rows[name] else f", {held} of {rows[name]} rows"
+            note(f"{name}{part}: {before}{text}")
 
 
 def sweep(args: argparse.Namespace) -> None:
@@ -103,10 +119,33 @@ def sweep(args: argparse.Namespace) -> None:
     if (frame["reason"] != "").all():
         raise InputError(frame["reason"].iloc[0])
     if args.form == "table":
-        _say(frame, "warning")
+        _say(frame, "warning", "the context is ")
         _say(frame, "crossover_note", "cache = weights: ")
         frame = frame.drop(columns=SAID)
     emit(args, frame, say_assumed(args, chosen), SPARE)
+
+
+def crossings(args: argparse.Namespace) -> None:
+    import pandas
+
+    from planner.curves import OVER, PHASES
+    from planner.curves import crossings as table
+
+    frames = []
+    for model in (edited(read_model(name, args.online).architecture, args.edits) for name in args.models):
+        most, farthest = model.max_positions, 0
+        for phase in PHASES:
+            found = table(model, phase)
+            frames.append(found.assign(name=model.name, phase=phase))
+            farthest = max([farthest, *found["context"]])
+            never = [over for over in OVER if over not in found["over"].tolist()]
+            if never:
+                note(f"{model.name}: in {phase}, attention never overtakes {' or '.join(never)}")
+        if most is not None and farthest > most:
+            note(f"{model.name}: a context above {most:,} is beyond the stated maximum")
+    frame = pandas.concat(frames)[["name", "phase", "over", "context", "flops"]]
+    frame.attrs["units"] = {"flops": "FLOP"}
+    emit(args, frame, {})
 
 
 def diff(args: argparse.Namespace) -> None:
@@ -116,8 +155,9 @@ def diff(args: argparse.Namespace) -> None:
     from planner.scenarios import compare as table
 
     a, b = (read_model(name, args.online).architecture for name in args.models)
+    one, other = (a.name, b.name) if a.name != b.name else (f"{a.name} (1)", f"{b.name} (2)")
     rows = [
-        {"path": path, a.name: str(left), b.name: str(right)}
+        {"path": path, one: str(left), other: str(right)}
         for path, (left, right) in differences(a, b).items()
         if path not in ("name", "title")
     ]
@@ -131,5 +171,7 @@ def diff(args: argparse.Namespace) -> None:
         "decode_flops",
     ):
         left, right = figures[name]
-        rows.append({"path": f"= {name}", a.name: f"{left:,}", b.name: f"{right:,}"})
-    emit(args, pandas.DataFrame(rows), {"context": DIFF_CONTEXT})
+        rows.append({"path": f"= {name}", one: f"{left:,}", other: f"{right:,}"})
+    assumed = {"context": DIFF_CONTEXT, "batch": 1}
+    say(assumed)
+    emit(args, pandas.DataFrame(rows), assumed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from planner.commands import checkpoints
@@ -73,6 +74,7 @@ def show(args: argparse.Namespace) -> int | None:
 
     from planner.accounts import itemise, parameters
     from planner.sources import read_headers
+    from planner.sources.checkpoint import INDEX
 
     headers = None if args.model == "-" else read_headers(args.model, online=args.online)
     if headers is not None:
@@ -95,6 +97,8 @@ def show(args: argparse.Namespace) -> int | None:
         frame["parameters"] = [f"{n:,}" for n in frame["parameters"]]
         frame["copies"] = ["" if pandas.isna(n) else f"{n:,.0f}" for n in frame["copies"]]
     emit(args, frame, {})
+    if os.path.isfile(os.path.join(args.model, INDEX)):  # of a download that was cut short, or is all there is
+        note(f"{args.model}: {INDEX} is there, but no weights; this is what config.json says")
     for line in loaded.against_published(total) if not args.edits else ():
         note(line)
     return None
@@ -136,7 +140,7 @@ def models(args: argparse.Namespace) -> None:
         frame = frame[frame["parameters"] <= count(args.max_params, "--max-params")]
     if frame.empty:
         note("no preset has so many parameters")
-    emit(args, frame.drop(columns=["hub"]) if args.form == "table" else frame, {})
+    emit(args, frame.drop(columns=["hub"]) if args.form == "table" else frame, {}, ("vocab_size", "d_model"))
 
 
 def formulas(args: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ ACCELERATOR_COLUMNS = (
 ).split()
 PRICE_COLUMNS = "date accelerator provider region basis usd_per_hour confidence note".split()
 API_COLUMNS = "date model provider model_id token_class above_tokens usd_per_mtok confidence note".split()
-SPARE = ("mxfp4_flops", "model_id", "note")
+SPARE = ("mxfp4_flops", "model_id", "note", "fp16_flops", "nvfp4_flops", "domain_size")
 """Of these, what it goes without if it must."""
 
 
@@ -97,14 +97,14 @@ def _show_facts(args: argparse.Namespace, device: Accelerator) -> None:
     from planner.units import show
 
     frame = catalogue.fact_table(device)
+    sources = frame.groupby("source", sort=False)["figure"].agg(", ".join)
     if args.form == "table":  # values with their units, and the long titles of sources below
-        sources = frame.groupby("source", sort=False)["figure"].agg(", ".join)
         for name in ("value", "sparse"):
             frame[name] = [cell(value, unit) for value, unit in zip(frame[name], frame["unit"], strict=True)]
         frame.loc[frame["figure"] == "marketing_memory_bytes", "value"] = show(device.marketing_memory_bytes or 0, "B")
         frame = frame.drop(columns=["unit", "source"])
-        for source, figures in sources.items():
-            note(f"{figures}: {source}")
+    emit(args, frame, {})
+    for source, figures in sources.items() if args.form == "table" else ():
+        note(f"{figures}: {source}")
     for remark in device.notes:
         note(f"{device.name}: {remark}")
-    emit(args, frame, {})

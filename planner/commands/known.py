@@ -38,19 +38,28 @@ def formats(args: argparse.Namespace) -> None:
     from planner.storage import formats as known
     from planner.storage import roles_of
 
+    schemes: dict[str, str] = {}
+
+    def said(scheme: str) -> str:
+        """The roles that are quantised; on a terminal the scheme's name, since there are few, and a line for each."""
+        schemes[scheme] = ", ".join(roles_of(scheme))
+        return scheme if args.form == "table" else schemes[scheme]
+
     rows = [
         {
             "name": name,
             "bits": float(each.bits),
             "weights_bits": float(each.effective_bits(MATRIX)) if each.scheme else None,
             "kv_bits": float(8 * each.bytes_per_position(1, HEAD_DIM) / HEAD_DIM) if each.cache else None,
-            "quantises": ", ".join(roles_of(each.scheme)) if each.scheme and not each.plain else None,
+            "quantises": said(each.scheme) if each.scheme and not each.plain else None,
             "source": each.source,
         }
         for name, each in known().items()
         if each.scheme or each.cache
     ]
     emit(args, pandas.DataFrame(rows), {}, spare=("source",))
+    for scheme, roles in schemes.items() if args.form == "table" else ():
+        note(f"{scheme} quantises {roles}")
     note(
         f"bits of an element with its scales: of a weight in {MATRIX[0]} x {MATRIX[1]}, of a cached one in a head of "
         f"{HEAD_DIM}"

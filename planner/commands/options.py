@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,13 @@ MODEL = (
     "a preset (planner models), a config.json or TOML file, a checkpoint (a folder, a .gguf file, a .safetensors file "
     "with a config.json beside), org/name of the Hugging Face hub, or - for standard input"
 )
+
+
+class _Help(argparse.HelpFormatter):
+    """Texts whose lines break between words alone, so that an example can be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.fill(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
 
 
 class Commands:
@@ -44,6 +52,7 @@ class Commands:
             help=text.partition(". ")[0].rstrip("."),
             description=text,
             epilog=f"example: planner {name} {example}",
+            formatter_class=_Help,
             allow_abbrev=False,
         )
         sub.set_defaults(command=command, name=name)
@@ -135,9 +144,12 @@ def _standard_input() -> str:
     from planner.loading import MAX_BYTES
 
     try:
-        return "" if sys.stdin is None else sys.stdin.read(MAX_BYTES + 1)
+        text = "" if sys.stdin is None else sys.stdin.read(MAX_BYTES + 1)
     except UnicodeDecodeError:
         raise InputError(f"{STDIN}: not text in UTF-8") from None
+    if not text.strip():
+        raise InputError(f"{STDIN}: is empty; pipe a config.json or a contract in TOML into it")
+    return text
 
 
 def edited(architecture: Architecture, edits: Sequence[str]) -> Architecture:

@@ -73,7 +73,7 @@ def register(commands: Commands) -> None:
     plan_options(sub, without=("accelerator", "count", "tp", "pp", "dp", "attention_dp", "ep", "dcp", "stage_layers"))
     sub.add_argument("--accelerators", metavar="A,B", help="only these (default: all with a known price)")
     sub.add_argument("--replica-sizes", metavar="1,2", help="accelerators of a replica (default 1,2,4,8,16)")
-    sub.add_argument("--top", metavar="N", help="only the N cheapest")
+    sub.add_argument("--top", metavar="N", help="only the N cheapest, if any carries the load")
 
 
 def plan_options(sub: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
@@ -136,7 +136,7 @@ OPTIONS = {
     "other memory": {
         "draft": ("MODEL", "a draft model that is resident, too"),
         "adapters": ("N", "low-rank adapters that are resident"),
-        "adapter_rank": ("N", "their rank"),
+        "adapter_rank": ("N", "their rank (default 16)"),
         "other_bytes": ("SIZE", "bytes that something else holds on each device, such as 2GiB"),
         "offloaded_weights": ("SHARE", "share of the weights that lies in the host's memory, such as 0.25"),
         "offloaded_cache": ("SHARE", "share of the cache that lies in the host's memory, such as 0.25"),
@@ -144,7 +144,7 @@ OPTIONS = {
     "prices": {
         "usd_per_hour": ("USD", "rent of one accelerator for an hour"),
         "basis": ("BASIS", "listed prices: on_demand, reserved or spot (default on_demand)"),
-        "provider": ("NAME", "whose listed price (default: the newest, and of one day the lowest)"),
+        "provider": ("NAME", "whose listed price (default: of those who offer it, the lowest)"),
         "as_of": ("DATE", "prices as they were known on a date, such as 2026-06-01"),
         "purchase_usd": ("USD", "price of buying an accelerator instead"),
         "amortisation_years": ("YEARS", "years over which it is written off"),
@@ -206,9 +206,11 @@ def _row(args: argparse.Namespace, plan: Plan, assumed: dict[str, Any], **more: 
     """The one flat row of a plan, for programs: the same names whichever command is asked."""
     import pandas
 
-    from planner.rows import plan_row
+    from planner.rows import UNITS, plan_row
 
-    emit(args, pandas.DataFrame([plan_row(plan) | more]), assumed)
+    frame = pandas.DataFrame([plan_row(plan) | more])
+    frame.attrs["units"] = dict(UNITS)
+    emit(args, frame, assumed)
 
 
 def fit(args: argparse.Namespace) -> int:
@@ -291,13 +293,25 @@ def size(args: argparse.Namespace) -> int:
             f"{untried} accelerators have no {plan.prices.basis} price and were not tried; "
             "--accelerators names them, --usd-per-hour prices them"
         )
-    if top is not None:
+    if top is not None and ranked.any():  # else the reasons are the answer
         frame = frame[ranked].head(top)
+    _say_prices(plan, frame.head(MOST_CARRIED) if args.form == "table" else frame)
     if args.form == "table":
         _show_ranking(args, frame)
     else:
         emit(args, frame, assumed)
     return 0 if ranked.any() else 1
+
+
+def _say_prices(plan: Plan, frame: DataFrame) -> None:
+    """Whose prices a ranking rests on, as they are of different providers and days."""
+    from planner.cost import hour_price_of
+
+    ranked = frame.loc[frame["rank"].notna(), "accelerator"].unique()
+    hours = {name: hour_price_of(plan.changed(accelerator=name)) for name in ranked}
+    listed = [f"{name} {hour.usd:g} ({hour.source})" for name, hour in hours.items() if hour.provenance == "listed"]
+    if listed:
+        note(f"listed USD per accelerator-hour: {'; '.join(listed)}")
 
 
 def _show_ranking(args: argparse.Namespace, frame: DataFrame) -> None:
@@ -316,7 +330,7 @@ def _show_ranking(args: argparse.Namespace, frame: DataFrame) -> None:
     if left:
         note(f"{left:,} more layouts; --json, --csv or -o has them all")
     if len(carried):
-        emit(args, carried, {})
+        emit(args, carried, {}, SPARE_OF_RANKING)
     if len(carried) and len(rejected):
         print()
     if len(rejected):
@@ -330,5 +344,6 @@ BRIEF = (
     "rank accelerator count layout verdict headroom_bytes ttft_s tpot_s output_tok_s fleet_usd_per_hour "
     "usd_per_mtok_blended"
 ).split()
+SPARE_OF_RANKING = ("verdict", "headroom_bytes", "output_tok_s")
 REJECTED = "accelerator count layout reason".split()
 """What a terminal has room for; every other form has all columns."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.commands.options import Commands, emit, note, say
-from planner.errors import InputError
+from planner.errors import InputError, suggest
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,6 +22,9 @@ LARGEST = 2**30
 
 PLAIN = r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?"
 """A number and not a code such as 007, which would lose its zeros."""
+
+DOUBTFUL = r"\s*-?\d+(?:,\d+)+.*"
+"""A number with a comma, which parts thousands or, in a file with semicolons, may be a decimal one."""
 
 ALIKE = 0.8
 """How near a column's name is to a field's that was meant, as `difflib` measures it."""
@@ -42,7 +45,7 @@ def register(commands: Commands) -> None:
         "other columns stay. A row that cannot be says its reason.",
         "cases.csv -o cases.xlsx",
     )
-    sub.add_argument("cases", metavar="CASES", help="a CSV file with a line of heads, or - for standard input")
+    sub.add_argument("cases", metavar="CASES", help="a CSV file with a header row, or - for standard input")
 
 
 def rows(args: argparse.Namespace) -> None:
@@ -82,22 +85,26 @@ def read_cases(place: str) -> DataFrame:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{shown}: not text in UTF-8; save the table as CSV in UTF-8") from None
+    if text.startswith("sep="):  # a line for Excel, which says what the next one shows
+        text = text.partition("\n")[2]
     head = text.partition("\n")[0].strip("\r")
     if not head.strip():
-        raise InputError(f"{shown}: is empty, or has no line of heads")
+        raise InputError(f"{shown}: is empty, or has no header row")
     if "\0" in text:
         raise InputError(f"{shown}: holds zero bytes, so it is no CSV file")
     separator = max(",;\t", key=head.count)
     try:
         names = [name.strip() for name in next(csv.reader([head], delimiter=separator))]
         if "model" not in names:
-            raise InputError(f"{shown}: has no column 'model'; its heads are {', '.join(names):.200}")
+            near = suggest("model", names)
+            its = f"; its columns are {', '.join(names):.200}"
+            raise InputError(f"{shown}: has no column 'model'{near or its}")
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"{shown}: has {names.count(twice)} columns {twice!r}; rename them or keep one")
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
-            return pandas.read_csv(
+            cases = pandas.read_csv(
                 io.StringIO(text), sep=separator, header=0, names=names, index_col=False, dtype=str, na_filter=False
             )
     except (csv.Error, ValueError, pandas.errors.ParserWarning) as error:
@@ -105,6 +112,22 @@ def read_cases(place: str) -> DataFrame:
             raise
         told = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
         raise InputError(f"{shown}: is no CSV table: {told:.200}") from None
+    if separator == ";":
+        _refuse_commas(cases, shown)
+    return cases
+
+
+def _refuse_commas(cases: DataFrame, shown: str) -> None:
+    from planner.rows import VARIED
+
+    for name in (name for name in cases.columns if name in VARIED):
+        doubtful = cases[name][cases[name].str.fullmatch(DOUBTFUL)]
+        if len(doubtful):
+            place, cell = doubtful.index[0] + 1, doubtful.iloc[0].strip()
+            raise InputError(
+                f"{shown}: row {place}: {name} = {cell!r:.60} has a comma, which between semicolons may be a decimal "
+                "comma or part thousands; write 2.5 or 2500"
+            )
 
 
 def _bytes(place: str) -> bytes:

@@ -51,6 +51,15 @@ def test_a_sharded_folder_lists_every_tensor_and_agrees(folder, capsys):
     assert f"tensor by tensor as {folder.name} says: none missing, none extra, no shape differs" in err
 
 
+def test_an_index_without_its_weights_is_said(folder, capsys):
+    shards(folder, ENDS, layer(0), layer(1))
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+    status, out, err = show(capsys, folder)
+    assert (status, out.splitlines()[-1].split()) == (0, ["=", "total", f"{TOTAL:,}"])
+    assert f"{folder}: model.safetensors.index.json is there, but no weights; this is what config.json says\n" in err
+
+
 def test_a_file_a_shard_and_an_index_are_shown_alike(folder, capsys):
     shards(folder, ENDS, layer(0), layer(1))
     expected = rows(capsys, folder)

@@ -51,7 +51,7 @@ def test_prices_as_of_a_date(run):
     assert found
     assert {row["basis"] for row in found} == {"spot"}
     assert max(row["date"] for row in found) <= "2026-06-01"
-    status, _, err = run("prices", "--accelerator", "mi300x")
+    status, _, err = run("prices", "--accelerator", "m3-max")
     assert (status, err) == (0, "no such price is known\n")
 
 

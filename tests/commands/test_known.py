@@ -35,6 +35,13 @@ def test_formats_are_those_that_the_options_take(run):
     assert "lm_head" not in awq["quantises"]
 
 
+def test_a_terminal_names_what_a_format_quantises_once(run):
+    out, err = run("formats")
+    assert len(out.splitlines()) == 3 + len(rows(run, "formats"))  # two lines of heads, a rule, a line each
+    assert next(line for line in out.splitlines() if line.startswith("awq-g128")).split()[3] == "linear"
+    assert "linear quantises attention, ssm_conv_mixer, ffn_dense, experts_routed, experts_shared\n" in err
+
+
 def test_assumptions_are_those_of_the_presets(run):
     found = rows(run, "assumptions")
     assert found.keys() == assumptions().keys()

@@ -111,12 +111,49 @@ def test_size_says_what_it_did_not_try(capsys):
 
 
 def test_a_rejected_layout_is_the_one_that_its_reason_names(capsys):
-    argv = "size llama-3.1-8b --context 8k --sequences 64 --accelerators l40s --replica-sizes 2 --json".split()
-    _, out, _ = ran(capsys, *argv)
-    for entry in json.loads(out)["rows"]:
-        if "exchange data" in (entry["reason"] or ""):
-            assert f"tp{entry['tp']} pp{entry['pp']} dp{entry['dp']};" in entry["reason"]
-            assert entry["count"] == entry["tp"] * entry["pp"] * entry["dp"]
+    """Sixteen L40S lie in two hosts, and what joins those is not known."""
+    load = "--weights fp8 --context 8k --sequences 100 --accelerators l40s --replica-sizes 16 --json"
+    _, out, _ = ran(capsys, *f"size llama-3.1-405b {load}".split())
+    rows = json.loads(out)["rows"]
+    assert max(row["dp"] for row in rows) > 1
+    for row in rows:
+        assert f"exchange data in tp{row['tp']} pp{row['pp']} dp{row['dp']};" in row["reason"]
+        assert row["count"] == row["tp"] * row["pp"] * row["dp"]
+
+
+def test_where_nothing_carries_the_load_the_few_cheapest_are_the_reasons(capsys):
+    argv = "size llama-3.1-8b --context 8k --accelerators t4 --replica-sizes 1 --top 3".split()
+    status, out, _ = ran(capsys, *argv)
+    assert status == 1
+    assert "one sequence lacks" in " ".join(out.split())
+    assert json.loads(ran(capsys, *argv, "--json")[1])["rows"][0]["rank"] is None
+
+
+def test_a_ranking_says_whose_prices_it_rests_on(capsys):
+    argv = "size llama-3.1-8b --context 8k --accelerators l40s,h200 --replica-sizes 1 --as-of 2026-10-01".split()
+    _, _, err = ran(capsys, *argv)
+    (line,) = [line for line in err.splitlines() if line.startswith("listed USD per accelerator-hour: ")]
+    hours = {name: costs.hour_price_of(planner.fit("mha", accelerator=name, as_of="2026-10-01").plan) for name in NAMES}
+    assert {*line.partition(": ")[2].split("; ")} == {f"{n} {hour.usd:g} ({hour.source})" for n, hour in hours.items()}
+    assert "listed USD" not in ran(capsys, *argv, "--usd-per-hour", "2")[2]
+
+
+NAMES = ("l40s", "h200")
+
+
+def test_a_narrow_terminal_has_room_for_the_ranking(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, err = ran(capsys, *"size llama-3.1-8b --context 8k --accelerators h200 --replica-sizes 1,2".split())
+    assert max(map(len, out.splitlines())) <= 80
+    assert "no room for verdict, headroom_bytes" in err
+
+
+def test_markdown_says_the_units(capsys):
+    argv = "fit llama-3.1-8b --accelerator h100-sxm --context 8Ki --md".split()
+    head, _, row = ran(capsys, *argv)[1].splitlines()
+    found = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (head, row)), strict=True))
+    assert (found["kv cache"], found["usable"]) == ("1 GiB", "79.65 GiB")
+    assert found["TPOT, floor"].endswith(" ms")
 
 
 @pytest.mark.parametrize("command", ["estimate", "cost"])
@@ -214,13 +251,17 @@ def test_what_is_assumed_is_said_as_it_can_be_given(capsys, command):
         ("fit llama-3.1-8b --accelerator h100-sxm --count 8 --tp 3", 2, "count = 8"),
         ("fit llama-3.1-8b --tp 3", 2, "8 key-value heads neither divide nor are divided by 3 ranks"),
         ("estimate llama-3.1-8b", 2, "names no accelerator"),
-        ("cost llama-3.1-8b --accelerator mi300x", 3, "no on_demand price of mi300x"),
+        ("cost llama-3.1-8b --accelerator m3-max", 3, "no on_demand price of m3-max"),
         ("cost llama-3.1-8b --accelerator h100-sxm --as-of yesterday", 3, "is no date"),
         ("fit llama-3.1-8b --plan nowhere.toml", 3, "cannot be read"),
         ("fit llama-3.1-8b --accelerator h100-sxm --other-bytes -2GiB", 2, "--other-bytes: expected one argument"),
         ("fit llama-3.1-8b --accelerators h100-sxm", 2, "unrecognized arguments: --accelerators"),
         ("cost llama-3.1-8b --accelerator h100-sxm --usd-per-hour=-1", 3, "'-1' is negative; write a number, plain"),
         ("size llama-3.1-8b --top 0", 2, "--top = 0 shows nothing"),
+        ("fit mha --offloaded-weights 50%", 3, "'50%' is not a number; write a number, plain or with a point: 12"),
+        ("fit mha --isl 8k --context 4k", 2, "isl = 8000 does not fit context = 4000"),
+        ("fit mha --lengths 1k,2k --context 4k", 2, "lengths say themselves what context, isl and sequences say"),
+        ("cost mha --accelerator l40s --api nothing", 2, "unknown API model 'nothing'; planner prices --api lists"),
     ],
 )
 def test_a_bad_question_gets_one_sentence(capsys, argv, status, sentence):

@@ -125,14 +125,26 @@ def test_a_column_that_was_meant_as_a_field_is_pointed_at(run, tmp_path):
     assert "columns that say nothing of the plan: contxt (did you mean 'context'?), owner\n" in run("rows", path)[2]
 
 
+def test_commas_between_semicolons_are_refused_in_numbers_alone(run, tmp_path):
+    """A decimal comma to some, thousands to others; in a list, and between commas, there is no doubt."""
+    (tmp_path / "c.csv").write_text("sep=;\nmodel;lengths;usd_per_hour;team\nmha;1000,20;2.5;a, b\n")
+    status, out, _ = run("rows", tmp_path / "c.csv", "--json")
+    assert (status, json.loads(out)["rows"][0]["kv_cache_bytes"]) == (0, 1020 * 524_288)
+    (tmp_path / "c.csv").write_text('model,context\nmha,"1,020"\n')
+    assert json.loads(run("rows", tmp_path / "c.csv", "--json")[1])["rows"][0]["kv_cache_bytes"] == 1020 * 524_288
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"", "is empty, or has no line of heads"),
-        (b"\n\n", "is empty, or has no line of heads"),
+        (b"", "is empty, or has no header row"),
+        (b"\n\n", "is empty, or has no header row"),
         (b"\xff\xfe\x00m", "not text in UTF-8"),
         (b"PK\x03\x04\x00\x00", "zero bytes"),
-        (b"name,context\nmha,5\n", "has no column 'model'; its heads are name, context"),
+        (b"name,context\nmha,5\n", "has no column 'model'; its columns are name, context"),
+        (b"Model,Context\nmha,5\n", "has no column 'model'; did you mean 'Model'?"),
+        (b"model;usd_per_hour\nmha;2\nmha; 2,500\n", "row 2: usd_per_hour = '2,500' has a comma, which between semi"),
+        (b"sep=;\nmodel;context\nmha;1,5\n", "row 1: context = '1,5' has a comma, which between semicolons may be"),
         (b"model,tp,tp\nmha,1,2\n", "has 2 columns 'tp'"),
         (b"model,tp\nmha,1,2,3\n", "is no CSV table: "),
         (b'model,tp\n"mha,1\n', "is no CSV table: "),
