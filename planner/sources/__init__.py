@@ -6,6 +6,7 @@ is neither is looked for in the cache of the Hugging Face hub and, where that is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -142,7 +143,11 @@ def _of_file(path: Path, name: str | None) -> Loaded:
     if path.suffix.lower() != ".json":
         return read_text(text, place)
     own = path.parent.resolve().name if path.name == hub.CONFIG else path.stem
-    return _of_config(read_config(parse_json(text, place), place, (name or own) or None), place)
+    reading = read_config(parse_json(text, place), place, (name or own) or None)
+    beside = path.with_name(hub.QUANTIZATION)
+    if path.name == hub.CONFIG and reading.quantization is None and os.path.isfile(beside):
+        return _of_modelopt(reading, place, _text(beside, _place(beside)), _place(beside))
+    return _of_config(reading, place)
 
 
 def _place(path: Path) -> str:
@@ -150,8 +155,17 @@ def _place(path: Path) -> str:
 
 
 def _of_hub(name: str) -> Loaded:
-    place = f"{name}/{hub.CONFIG}"
-    return _of_config(read_config(parse_json(hub.fetch_config(name), place), place, name), place)
+    place, beside = f"{name}/{hub.CONFIG}", f"{name}/{hub.QUANTIZATION}"
+    reading = read_config(parse_json(hub.fetch_text(name, hub.CONFIG), place), place, name)
+    if reading.quantization is None:
+        with contextlib.suppress(hub.Absent):
+            return _of_modelopt(reading, place, hub.fetch_text(name, hub.QUANTIZATION), beside)
+    return _of_config(reading, place)
+
+
+def _of_modelopt(reading: Reading, place: str, text: str, beside: str) -> Loaded:
+    """A config whose weights are quantised as the file beside it says."""
+    return _of_config(dataclasses.replace(reading, quantization=parse_json(text, beside)), place, beside)
 
 
 def _of_gguf(checkpoint: Checkpoint, path: Path, name: str | None) -> Loaded:
@@ -180,17 +194,17 @@ def _text(path: Path, place: str) -> str:
         raise InputError(f"{place}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _of_config(reading: Reading, source: str) -> Loaded:
+def _of_config(reading: Reading, source: str, quantised_by: str | None = None) -> Loaded:
     keys = ", ".join(reading.unknown_keys)
     unread = (f"{source}: keys that are not understood and were left out: {keys:.400}",) if keys else ()
-    weights, remarks = _weights(reading, source)
+    weights, remarks = _weights(reading, quantised_by or f"{source}: quantization_config")
     architecture = dataclasses.replace(reading.architecture, weights=weights)
     return Loaded(architecture=architecture, notes=(*reading.notes, *unread, *remarks))
 
 
-def _weights(reading: Reading, source: str) -> tuple[str, tuple[str, ...]]:
+def _weights(reading: Reading, place: str) -> tuple[str, tuple[str, ...]]:
     """The storage format that a `quantization_config` describes, by name, and what the name does not say."""
-    architecture, place = reading.architecture, f"{source}: quantization_config"
+    architecture = reading.architecture
     if reading.quantization is None:
         return architecture.weights, ()
     layers: Counter[str] = Counter()

@@ -167,9 +167,10 @@ def _language_part(table: dict[str, Any], source: str) -> tuple[Config, list[str
         if key not in config.table:
             config.assume(key, value)
     outer = Config(table, source)
-    outer.ignore(nested, *_FOR_ALL_PARTS)
+    outer.ignore(nested, *_FOR_ALL_PARTS, *inner)  # files of old repeat the keys of the text part beside it
     notes += _left_out(outer, ("",))
-    config.notes += [f"{source}: {key} is not understood" for key in outer.unknown_keys()]
+    if keys := ", ".join(outer.unknown_keys()):
+        config.note(f"{source}: keys beside {nested} that are not understood and were left out: {keys:.400}")
     return config, notes
 
 

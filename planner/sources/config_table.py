@@ -33,7 +33,8 @@ WITHOUT_INFLUENCE = frozenset(
     router_aux_loss_coef router_jitter_noise router_z_loss_coef seq_aux z_loss_coefficient
 
     id2label label2id num_labels output_attentions output_hidden_states output_router_logits output_scores prefix
-    problem_type task_specific_params
+    problem_type summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+    task_specific_params
 
     bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
     exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id length_penalty no_repeat_ngram_size
@@ -110,7 +111,7 @@ class Config:
     def list(self, *names: str, of: type = int) -> list[Any] | None:
         """A list of whole numbers, texts or numbers (float), or None."""
         check = {int: _is_whole, float: is_number}.get(of, lambda v: type(v) is of)
-        words = {int: "whole numbers", float: "numbers", str: "texts"}.get(of, of.__name__)
+        words = {int: "whole numbers", float: "numbers", str: "texts", bool: "true and false"}.get(of, of.__name__)
         found: list[Any] | None = self._checked(
             names, None, lambda value: isinstance(value, list) and all(map(check, value)), f"a list of {words}"
         )

@@ -35,6 +35,7 @@ _LAYER = {
     "ffn_up": "feed_forward.up",
     "ffn_down": "feed_forward.down",
     "ffn_gate_inp": "feed_forward.router",
+    "ffn_gate_inp_shexp": "feed_forward.shared_gate",
     "ffn_gate_exps": "feed_forward.experts.gate",
     "ffn_up_exps": "feed_forward.experts.up",
     "ffn_down_exps": "feed_forward.experts.down",

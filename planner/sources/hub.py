@@ -24,6 +24,8 @@ from planner.sources.checkpoint import INDEX, Checkpoint, read_indexed, read_sha
 from planner.sources.headers import MAX_HEADER_BYTES, ByteRanges
 
 CONFIG = "config.json"
+QUANTIZATION = "hf_quant_config.json"
+"""Where ModelOpt says how weights are quantised; older checkpoints say it nowhere else."""
 SINGLE = "model.safetensors"
 PERMISSION = "PLANNER_ONLINE"
 """The environment variable that allows the network for every model, as ``--online`` does for one command."""
@@ -82,13 +84,13 @@ def _cache() -> Path:
     return Path(os.path.expanduser(os.path.expandvars(home))) / "hub"
 
 
-def fetch_config(name: str) -> str:
-    """The text of a model's config.json on the hub. Raises `InputError` with one sentence if it cannot be had."""
-    data, _ = _fetch(name, CONFIG, MAX_BYTES)
+def fetch_text(name: str, file: str) -> str:
+    """The text of a model's file on the hub. Raises `InputError` with one sentence if it cannot be had."""
+    data, _ = _fetch(name, file, MAX_BYTES)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"{name}/{CONFIG}: not text in UTF-8") from None
+        raise InputError(f"{name}/{file}: not text in UTF-8") from None
 
 
 def fetch_checkpoint(name: str) -> Checkpoint:

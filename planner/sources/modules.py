@@ -43,6 +43,8 @@ _PARTS = [
     {"fc1", "fc2"},
 ]
 _PART = re.compile(r"(?:^|[.*])(indexer(?=$|[.*])|(?:\w+_proj\w*|w[123]|fc[12])(?=\.?\*?$))", re.ASCII)
+_DEEP = re.compile(r"(?:^|[.*])(?:mlp|ffn|feed_forward)(?:\*|\.?$)", re.ASCII)  # whatever lies in the block
+_FEED_FORWARDS = ("ffn_dense", "experts_routed", "experts_shared")
 _LAYER = re.compile(r"(?:layers|blocks|h|block)\.(\d{1,6})(?=$|[.*])", re.ASCII)
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)", re.ASCII)
 _EVERYWHERE = -1
@@ -51,6 +53,7 @@ _UNKNOWN = "unknown"
 _LONGEST = 200
 _ALTERNATIVES = re.compile(r"\((?:\?:)?([^()]*\|[^()]*)\)")
 _MOST_ALTERNATIVES = 16
+_MOST_SPELLED_OUT = 4_096  # alternatives of a whole list, of which published ones have a hundred: the bound of time
 _NOISE = [(r"\\d\+|\[0-9\]\+|\(\?:|\(|\)|\^|\$", ""), (r"\\\.", "."), (r"\.\*", "*"), (r"\.{2,}", ".")]
 
 
@@ -86,19 +89,21 @@ def covered(names: Iterable[str], layers: Mapping[str, int]) -> Covered:
     found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     examples: dict[str, str] = {}
     unknown: dict[str, None] = {}
+    left = _MOST_SPELLED_OUT
     for name in dict.fromkeys(names):
-        for plain in map(_plain, _spelled_out(name)):
+        forms = _spelled_out(name) if left > 0 else [name]
+        left -= len(forms) - 1
+        for plain in map(_plain, forms):
             role, part = _read(_NUMBER.sub("0", plain))
             if role == _UNKNOWN:
                 unknown[name] = None
-            elif role is not None and role in layers:
-                layer = _LAYER.search(plain)
-                found[role][part].add(int(layer[1]) if layer else _EVERYWHERE)
+                continue
+            if role and role in layers:
                 examples.setdefault(role, name)
-    # A whole feed-forward block has its experts in it.
-    for inner in ("experts_routed", "experts_shared"):
-        if inner in layers and _covers(found["ffn_dense"][""], layers[inner]):
-            found[inner][""].add(_EVERYWHERE)
+            deep = role == "ffn_dense" and _DEEP.search(plain)
+            layer = _LAYER.search(plain)
+            for inner in _FEED_FORWARDS if deep else [role] if role else []:
+                found[inner][part].add(int(layer[1]) if layer else _EVERYWHERE)
     whole = set()
     for role, n_layers in layers.items():
         parts = {part for part, at in found[role].items() if _covers(at, n_layers)}

@@ -84,8 +84,9 @@ _BESIDE: dict[str, tuple[str, ...]] = {
     ".blocks": (".scales",),
 }
 _ENDING = re.compile("(" + "|".join(map(re.escape, _BESIDE)) + ")$")
-_CONVOLUTION = re.compile(r"\.(?:conv1d|conv\.conv)\.weight$")
+_CONVOLUTION = re.compile(r"\.(?:[qkv]_conv1d|conv1d|conv\.conv)\.weight$")
 _KEYS, _VALUES = ".embed_q.weight", ".unembed_out.weight"
+_QUERY, _GATE = ".self_attn.q_proj.weight", ".self_attn.gate_proj.weight"
 _WORDS = ("int32", "int16")  # formats whose elements hold several codes
 
 # What frameworks store though it is computed, not learned: positions, masks, scales of a cache, factors of RoPE.
@@ -152,28 +153,34 @@ def unpack(tensors: Iterable[StoredTensor], values: Values) -> Iterator[Weight]:
 
 
 def _joined(weights: Iterable[Weight]) -> Iterator[Weight]:
-    """Make the halves whole that MLX keeps of a latent's `kv_b_proj`: [heads, latent, key], [heads, value, latent]."""
+    """Make the halves whole that a contract has as one matrix.
+
+    MLX keeps those of a latent's `kv_b_proj`, [heads, latent, key] and [heads, value, latent]; Trinity keeps the gate
+    on the heads' output apart from the query that it is computed beside.
+    """
     weights = list(weights)
-    stacks = [weight for weight in weights if len(weight.shape) == 3 and weight.counts == "parameter"]
-    values = {weight.name.removesuffix(_VALUES): weight for weight in stacks if weight.name.endswith(_VALUES)}
-    halves = {}
-    for keys in stacks if values else ():
-        value = values.get(keys.name.removesuffix(_KEYS)) if keys.name.endswith(_KEYS) else None
-        if value and value.shape[::2] == keys.shape[:2]:
-            halves[keys.name] = value
-    joined = {value.name for value in halves.values()}
-    for weight in weights:
-        if value := halves.get(weight.name):
-            heads, latent, key = weight.shape
-            yield Weight(
-                weight.name.removesuffix(_KEYS) + ".kv_b_proj.weight",
-                (heads * (key + value.shape[1]), latent),
-                weight.format,
-                weight.stored_bytes + value.stored_bytes,
-                tensors=weight.stored_as + value.stored_as,
-            )
-        elif weight.name not in joined:
-            yield weight
+    seconds = [weight for weight in weights if weight.name.endswith((_VALUES, _GATE)) and weight.counts == "parameter"]
+    firsts = {weight.name: weight for weight in weights} if seconds else {}
+    joined: dict[str, Weight | None] = {}
+    for second in seconds:
+        stem = second.name.removesuffix(_VALUES).removesuffix(_GATE)
+        first = firsts.get(stem + (_KEYS if second.name.endswith(_VALUES) else _QUERY))
+        whole = first and _whole(stem, first, second)
+        if first and whole:
+            joined |= {first.name: whole, second.name: None}
+    yield from (whole for weight in weights if (whole := joined.get(weight.name, weight)))
+
+
+def _whole(stem: str, first: Weight, second: Weight) -> Weight | None:
+    """The matrix of which two weights are halves, or None if they do not fit together."""
+    name, shape = first.name, None
+    if name.endswith(_QUERY) and first.shape == second.shape and len(first.shape) == 2:
+        shape = (2 * first.shape[0], first.shape[1])
+    elif name.endswith(_KEYS) and len(first.shape) == len(second.shape) == 3 and second.shape[::2] == first.shape[:2]:
+        heads, latent, key = first.shape
+        name, shape = stem + ".kv_b_proj.weight", (heads * (key + second.shape[1]), latent)
+    stored, tensors = first.stored_bytes + second.stored_bytes, first.stored_as + second.stored_as
+    return Weight(name, shape, first.format, stored, tensors=tensors) if shape else None
 
 
 def _plain_shape(tensor: StoredTensor) -> tuple[int, ...]:

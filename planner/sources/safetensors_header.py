@@ -34,10 +34,11 @@ def read_safetensors(file: ByteRanges) -> list[StoredTensor]:
     Raises `InputError` for a header that is too long, cut off, no valid JSON, or does not describe the file's bytes.
     """
     if file.size < _LENGTH_BYTES:
-        raise file.refuse(f"{file.size} bytes are no safetensors file, which begins with {_LENGTH_BYTES} of length")
+        raise file.refuse(f"not a safetensors file: it has {file.size} bytes, and the length of its header takes 8")
     length = int.from_bytes(file.read(0, _LENGTH_BYTES), "little")
     if length > MAX_HEADER_BYTES:
-        raise file.refuse(f"a header of {length:,} bytes is stated; at most {MAX_HEADER_BYTES:,} are read")
+        rule = f"its first bytes state a header of {length:,} bytes, and at most {MAX_HEADER_BYTES:,} are read"
+        raise file.refuse(f"damaged, or not a safetensors file: {rule}")
     text = file.read(_LENGTH_BYTES, length)
     if not text.startswith(b"{"):
         raise file.refuse("not a safetensors file: its header does not begin with {")

@@ -201,6 +201,7 @@ BAD = [
     ("Zyphra/Zamba2-2.7B", {"mamba_headdim": 63}, "80 heads of 63 are not the inner width 5120"),
     ("tiiuae/Falcon-H1-0.5B-Base", {"mlp_multipliers": [1.0]}, "mlp_multipliers has not 2 entries"),
     ("tiiuae/Falcon-H1-0.5B-Base", {"mamba_n_groups": 5}, "n_groups = 5 does not divide n_heads = 24"),
+    ("nvidia/Nemotron-H-56B-Base-8K", {"hybrid_override_pattern": ""}, "hybrid_override_pattern is missing, and so is"),
     ("nvidia/Nemotron-H-56B-Base-8K", {"hybrid_override_pattern": "MX"}, "is not made of M, *, - and E"),
     ("nvidia/Nemotron-H-56B-Base-8K", {"hybrid_override_pattern": "M" * 10}, "has 10 letters for 118 layers"),
     ("ibm-granite/granite-4.0-h-tiny", {"layer_types": ["mamba"]}, "layer_types has 1 entries for 40 layers"),

@@ -200,3 +200,58 @@ def test_a_second_length_is_said_and_not_refused(name, changes, longest):
     reading = read(name, **changes)
     assert reading.architecture.max_positions == longest
     assert any("several lengths are stated" in note for note in reading.notes)
+
+
+KIMI = next(row["config"] for row in ROWS if (row["kind"], row["name"]) == ("real", "kimi-linear-48b-a3b"))
+
+
+def test_kimi_linear_s_layers_are_named_from_one():
+    architecture = read_config(KIMI, "config.json").architecture
+    order = enumerate(architecture.order(), start=1)
+    latent = {number: layer.mixer for number, layer in order if layer.mixer.kind == "latent_attention"}
+    assert list(latent) == [4, 8, 12, 16, 20, 24, 27]
+    assert latent[4].position is None
+    assert architecture.max_positions == 1_048_576
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"attn_res_block_size": 12}, "attn_res_block_size = 12 is not built"),
+        ({"mla_use_output_gate": True}, "mla_use_output_gate = True is not built"),
+        ({"mla_use_nope": False}, "mla_use_nope = False is not built"),
+        ({"linear_attn_config": {"use_full_rank_gate": True}}, "linear_attn_config: use_full_rank_gate = True"),
+        ({"linear_attn_config": {"gate_lower_bound": -5.0}}, "linear_attn_config: gate_lower_bound = -5.0"),
+        ({"num_hidden_layers": 28}, "do not name each of the 28 layers once"),
+    ],
+)
+def test_what_kimi_k3_has_beyond_kimi_linear_is_refused(changes, sentence):
+    with pytest.raises(ContractError, match=sentence):
+        read_config({**KIMI, **changes}, "config.json")
+
+
+LAGUNA = next(row["config"] for row in ROWS if (row["kind"], row["name"]) == ("real", "laguna-s-2.1"))
+
+
+def test_laguna_s_local_layers_have_more_heads_and_turn_whole():
+    architecture = read_config(LAGUNA, "config.json").architecture
+    mixers = {layer.label: layer.mixer for layer in architecture.layers}
+    assert (mixers["global"].n_heads, mixers["global"].window, mixers["global"].position.width) == (48, None, 64)
+    assert (mixers["local"].n_heads, mixers["local"].window, mixers["local"].position.width) == (72, 512, None)
+    assert (mixers["global"].position.scaling.factor, mixers["local"].position.scaling) == (128.0, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"gating": "per-element"}, "gating = 'per-element' is not built, only one gate for each head"),
+        ({"gating_types": ["per_element"] * 48}, "is not built, only one gate for each head"),
+        ({"moe_router_logit_softcapping": 5.0}, "moe_router_logit_softcapping is not built"),
+        ({"num_attention_heads_per_layer": [48] * 47}, "has 47 entries for 48 layers"),
+        ({"num_attention_heads_per_layer": [48, 72] * 24}, "two numbers for one layer type"),
+        ({"mlp_only_layers": [0, 1]}, "mlp_only_layers contradicts"),
+    ],
+)
+def test_what_other_lagunas_may_have_is_refused(changes, sentence):
+    with pytest.raises(ContractError, match=sentence):
+        read_config({**LAGUNA, **changes}, "config.json")

@@ -55,6 +55,9 @@ def test_a_role_is_whole_when_all_its_layers_or_all_its_parts_are():
 def test_a_whole_feed_forward_has_its_experts_in_it():
     assert covered(["*.mlp.*"], ffn_dense=1, experts_routed=3) == {"ffn_dense", "experts_routed"}
     assert covered(["model.layers.0.mlp"], ffn_dense=1, experts_routed=3) == {"ffn_dense"}
+    everything = ["re:.*ffn.*(gate|up|down)_proj$"]  # a glob between the block and its matrices reaches those inside
+    assert covered(everything, experts_routed=43, experts_shared=43) == {"experts_routed", "experts_shared"}
+    assert covered([r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"], ffn_dense=1, experts_routed=60) == {"ffn_dense"}
 
 
 def test_a_hostile_list_of_modules_is_read():

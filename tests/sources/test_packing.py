@@ -148,6 +148,16 @@ def test_the_halves_of_a_latent_are_one_weight_where_they_fit():
         assert [weight.name for weight in apart] == ["a.embed_q.weight", "a.unembed_out.weight"]
 
 
+def test_a_query_and_the_gate_beside_it_are_one_weight_if_they_are_alike():
+    """As Trinity stores them."""
+    query, gate = (f"layers.0.self_attn.{part}_proj.weight" for part in ("q", "gate"))
+    (weight,) = weights((query, "BF16", (32, 64)), (gate, "BF16", (32, 64)))
+    assert weight[:4] == (query, (64, 64), "bf16", 2 * 64 * 64)
+    assert weight.stored_as == (query, gate)
+    assert [w.name for w in weights((query, "BF16", (32, 64)), (gate, "BF16", (4, 64)))] == [query, gate]
+    assert [w.name for w in weights((gate, "BF16", (32, 64)))] == [gate]
+
+
 @pytest.mark.parametrize("name", ["a.conv1d.weight", "a.conv.conv.weight"])
 def test_a_convolution_of_each_channel_has_its_width_last(name):
     """As MLX stores it, and as others do."""
@@ -223,6 +233,7 @@ ENDINGS = """
     .codebooks .trellis .suh .q_weight .q_invperm _blocks _scales .blocks
 """.split()
 WHOLE = ["lm_head.weight", "norm.weight", "a.embed_q.weight", "a.unembed_out.weight", "a.kv_b_proj.weight"]
+WHOLE += ["a.self_attn.q_proj.weight", "a.self_attn.gate_proj.weight"]
 NAMES = st.sampled_from(ENDINGS).map("a{}".format) | st.sampled_from(WHOLE)
 TENSORS = st.dictionaries(
     NAMES,

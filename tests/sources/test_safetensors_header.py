@@ -68,10 +68,10 @@ def header(**tensors):
 
 
 HOSTILE = {
-    "empty file": (in_memory(b""), "0 bytes are no safetensors file, which begins with 8 of length"),
+    "empty file": (in_memory(b""), "not a safetensors file: it has 0 bytes, and the length of its header takes 8"),
     "length of 2^63": (
         in_memory(struct.pack("<Q", 2**63) + b"{}"),
-        "a header of 9,223,372,036,854,775,808 bytes is stated; at most 64,000,000 are read",
+        "its first bytes state a header of 9,223,372,036,854,775,808 bytes, and at most 64,000,000 are read",
     ),
     "cut off in the header": (in_memory(struct.pack("<Q", 99) + b"{}"), "cut off: bytes 8 to 107 are needed of 10"),
     "no JSON": (with_header("{,}"), "not valid JSON: Expecting property name enclosed in double quotes"),

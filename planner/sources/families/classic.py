@@ -12,14 +12,12 @@ from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
 from planner.spec import shown
 
-_SUMMARY = tuple(f"summary_{key}" for key in "activation first_dropout proj_to_labels type use_proj".split())
-
 
 def _plain_scores(c: Config) -> None:
     """Refuse the switches that change the score scale, tick off those that change its precision only."""
     c.fixed("scale_attn_weights", to=True)
     c.ignore("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "reorder_and_upcast_attn", "n_ctx")
-    c.ignore("predict_special_tokens", "n_special", *_SUMMARY)
+    c.ignore("predict_special_tokens", "n_special")
 
 
 @family("gpt2")

@@ -1,10 +1,10 @@
-"""What the families share: the usual keys of attention, feed-forward, experts, layers and both ends."""
+"""What the families share: the usual keys of attention, feed-forward, experts and both ends."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from planner.components.dense_attention import DenseAttention
 from planner.components.embedding import Embedding, Output
@@ -14,12 +14,39 @@ from planner.components.norm import LayerNorm, Norm, RMSNorm
 from planner.contract import Architecture, Layer, MultiToken
 from planner.sources.config_table import Config
 from planner.sources.families.class_values import GROUPED, SHARED_EXPERTS
+from planner.sources.families.layering import (
+    LABELS,
+    MOST_LAYERS,
+    by_kind,
+    by_type,
+    each,
+    grouped,
+    kinds,
+    local_every,
+    n_layers,
+    stack,
+    turning,
+    windows,
+)
 from planner.sources.families.rotary import max_positions, rope, rope_table
 from planner.spec import shown
 
-__all__ = ["max_positions", "rope", "rope_table"]
-
-MOST_LAYERS = 10_000
+__all__ = [
+    "LABELS",
+    "MOST_LAYERS",
+    "by_kind",
+    "by_type",
+    "each",
+    "kinds",
+    "local_every",
+    "max_positions",
+    "n_layers",
+    "rope",
+    "rope_table",
+    "stack",
+    "turning",
+    "windows",
+]
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -35,14 +62,6 @@ ACTIVATIONS = {
     "xielu": "xielu",
 }
 
-# Layer types of configs, and the labels that a contract gives them.
-LABELS = {
-    "full_attention": "global",
-    "sliding_attention": "local",
-    "chunked_attention": "local",
-    "linear_attention": "linear",
-}
-
 WEIGHTS = {
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -51,8 +70,6 @@ WEIGHTS = {
     "float": "fp32",
     "float8_e4m3fn": "fp8",
 }
-
-Kind = TypeVar("Kind", bound=Hashable)
 
 
 def size(c: Config, *names: str, default: int) -> int:
@@ -81,14 +98,6 @@ def layer_norm(c: Config, *names: str, default: float = 1e-5, **fields: Any) -> 
     """LayerNorm with the file's epsilon."""
     names = names or ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps")
     return LayerNorm(eps=c.positive(*names, default=default), **fields)
-
-
-def n_layers(c: Config) -> int:
-    """Layers of all kinds together."""
-    count: int = c.count("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    if count > MOST_LAYERS:
-        raise c.refuse(f"num_hidden_layers = {count} is more than {MOST_LAYERS:,}, which no model comes near")
-    return count
 
 
 def d_model(c: Config) -> int:
@@ -139,6 +148,19 @@ def attention(c: Config, **fields: Any) -> DenseAttention:
     if "position" not in fields:
         fields["position"] = rope(c, width)
     return DenseAttention(n_heads=heads, n_kv_heads=n_kv_heads, head_dim=width, **fields)
+
+
+def windowed(
+    c: Config,
+    windows: Mapping[str, int | None],
+    per_kind: Mapping[str, dict[str, Any]] | None = None,
+    /,
+    **fields: Any,
+) -> dict[str, DenseAttention]:
+    """The attention of each layer type, with its window; `per_kind` has what else differs between them."""
+    return {
+        kind: attention(c, window=width, **fields, **(per_kind or {}).get(kind, {})) for kind, width in windows.items()
+    }
 
 
 def q_lora_rank(c: Config) -> int | None:
@@ -208,94 +230,18 @@ def per_layer(c: Config, name: str) -> int | None:
     return int(values[0])
 
 
-def kinds(c: Config, default: Sequence[str], *, known: Iterable[str] = LABELS) -> list[str]:
-    """layer_types as the file states them, else the family's own pattern."""
-    stated = c.list("layer_types", of=str)
-    if stated is None:
-        return list(default)
-    if len(stated) != n_layers(c):
-        raise c.refuse(f"layer_types has {len(stated)} entries for {n_layers(c)} layers")
-    for kind in dict.fromkeys(stated):
-        if kind not in known:
-            raise c.refuse(f"layer_types: {shown(kind)} is none of {', '.join(known)}")
-    return stated
-
-
-def local_every(c: Config, every: int, *, globals_at: int = -1) -> list[str]:
-    """Local layers, and a global one once in `every` layers: the last of them, or the one at `globals_at`."""
-    place = globals_at % every
-    return ["full_attention" if i % every == place else "sliding_attention" for i in range(n_layers(c))]
-
-
-def windows(c: Config, types: Sequence[str], width: int | None) -> dict[str, int | None]:
-    """The window of each layer type; a sliding one without a width is refused."""
-    for kind in types:
-        if kind not in ("full_attention", "sliding_attention"):
-            raise c.refuse(f"layer_types: {shown(kind)} is not built for {c.model_type}")
-    if width is None and "sliding_attention" in types:
-        raise c.refuse("layer_types has sliding_attention, but sliding_window is missing")
-    return {"full_attention": None, "sliding_attention": width}
-
-
-def stack(types: Sequence[Kind], build: Callable[[Kind], Layer]) -> list[Layer]:
-    """A layer for each type in order; equal types share one."""
-    built = {kind: build(kind) for kind in dict.fromkeys(types)}
-    return [built[kind] for kind in types]
-
-
-def each(c: Config, layer: Layer) -> list[Layer]:
-    """The same layer all the way up."""
-    return [layer] * n_layers(c)
-
-
-def grouped(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Single layers in order -> the groups and, where equal layers do not stand together, the pattern."""
-    groups: list[Layer] = []
-    place: dict[int, int] = {}
-    for layer in layers:
-        if id(layer) not in place:
-            place[id(layer)] = groups.index(layer) if layer in groups else len(groups)
-            if place[id(layer)] == len(groups):
-                groups.append(layer)
-    order = [place[id(layer)] for layer in layers]
-    in_turn = order != sorted(order)
-    names = _labels(groups)
-    labels = [name if in_turn or group.label is not None else None for name, group in zip(names, groups, strict=True)]
-    sized = tuple(
-        dataclasses.replace(group, label=label, count=order.count(i))
-        for i, (group, label) in enumerate(zip(groups, labels, strict=True))
-    )
-    return {"layers": sized, "pattern": tuple(names[i] for i in order[: _period(order)]) if in_turn else None}
-
-
-def _period(order: Sequence[int]) -> int:
-    """After how many entries a list repeats itself (Knuth, Morris and Pratt's failure function)."""
-    border = [0] * len(order)
-    k = 0
-    for i in range(1, len(order)):
-        while k and order[i] != order[k]:
-            k = border[k - 1]
-        k += order[i] == order[k]
-        border[i] = k
-    return len(order) - border[-1]
-
-
-def _labels(groups: Sequence[Layer]) -> list[str]:
-    """The label each layer came with, numbered where two came with the same."""
-    names: list[str] = []
-    for i, group in enumerate(groups):
-        name = group.label or f"kind{i}"
-        taken = sum(1 for other in groups[:i] if (other.label or "") == group.label)
-        names.append(f"{name}{taken + 1}" if taken else name)
-    return names
-
-
 def multi_token(c: Config, layer: Layer, *, own_tables: bool = False) -> MultiToken | None:
     """The multi-token-prediction modules behind the decoder, as many as the file states."""
     count = c.whole("num_nextn_predict_layers", "num_mtp_layers", default=0)
     return (
         MultiToken(count=count, layer=dataclasses.replace(layer, label=None), own_tables=own_tables) if count else None
     )
+
+
+def without_multi_token(c: Config) -> None:
+    """Say that modules for multi-token prediction are left out, where the file states any."""
+    if c.whole("num_nextn_predict_layers", "num_mtp_layers", default=0):
+        c.note(f"{c.source}: modules for multi-token prediction are left out; they are not built for {c.model_type}")
 
 
 def decoder(

@@ -11,7 +11,9 @@ from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
 from planner.sources.families.llama_like import qwen_mixers
+from planner.sources.families.sparse import routed_layers
 from planner.sources.families.variants import granite_decoder, hunyuan_mixer
+from planner.spec import shown
 
 
 @family("mixtral")
@@ -27,7 +29,7 @@ def mixtral(c: Config) -> Architecture:
 def qwen_moe(c: Config) -> Architecture:
     """Qwen: every `decoder_sparse_step`-th layer has experts; up to 2 a shared one too, behind a gate of its own."""
     norm = read.rms_norm(c)
-    types, windows, fields = qwen_mixers(c, norm)
+    types, mixers = qwen_mixers(c, norm)
     gated = c.model_type == "qwen2_moe"
     shared = c.count("shared_expert_intermediate_size") if gated else 0
     c.fixed("shared_expert_intermediate_size", to=shared)
@@ -42,14 +44,28 @@ def qwen_moe(c: Config) -> Architecture:
     routed = [i not in dense_ones and (i + 1) % step == 0 for i in range(read.n_layers(c))]
     c.ignore("intermediate_size")
     dense = None if all(routed) else read.feed_forward(c)
+    return read.decoder(c, read.by_kind(types, mixers, routed, dense, experts, norm=norm), norm)
 
-    def build(kind: tuple[str, bool]) -> Layer:
-        mixer = read.attention(c, window=windows[kind[0]], **fields)
-        return Layer(
-            count=1, label=read.LABELS[kind[0]], mixer=mixer, feed_forward=experts if kind[1] else dense, norm=norm
-        )
 
-    return read.decoder(c, read.stack(list(zip(types, routed, strict=True)), build), norm)
+@family("mellum")
+def mellum(c: Config) -> Architecture:
+    """Mellum 2: Qwen 3's attention and experts, and local layers that turn by a base of their own."""
+    norm, width = read.rms_norm(c), read.head_dim(c, default=128)
+    types = read.kinds(c, ["full_attention"] * read.n_layers(c))
+    bases = {"full_attention": 500_000.0, "sliding_attention": 10_000.0}
+    windows = read.windows(c, types, read.window(c, default=1024))
+    per_kind = {kind: {"position": read.rope(c, width, layer_type=kind, base=base)} for kind, base in bases.items()}
+    bias = read.biases("qkvo", c.flag("attention_bias"))
+    mixers = read.windowed(c, windows, per_kind, head_dim=width, qk_norm=norm, **bias)
+    experts = read.mixture(
+        c, d_ff=c.count("moe_intermediate_size"), d_ff_shared=0, normalised=c.flag("norm_topk_prob", default=True)
+    )
+    routed = routed_layers(c, 0)
+    c.ignore("intermediate_size")
+    dense = None if all(routed) else read.feed_forward(c)
+    read.without_multi_token(c)
+    c.ignore("mtp_layer_types", "mtp_mlp_layer_types")
+    return read.decoder(c, read.by_kind(types, mixers, routed, dense, experts, norm=norm), norm)
 
 
 @family("gpt_oss")
@@ -62,20 +78,15 @@ def gpt_oss(c: Config) -> Architecture:
     ff = read.mixture(
         c, bias=True, router_bias=True, activation="swiglu_oai", clip=limit, scoring="softmax_of_chosen", d_ff_shared=0
     )
-    fields = {
+    fields: dict[str, Any] = {
         "head_dim": width,
         "position": read.rope(c, width, base=150_000.0),
         "sinks": True,
         **read.biases("qkvo", c.flag("attention_bias", default=True)),
     }
     types = read.kinds(c, read.local_every(c, 2))
-    windows = read.windows(c, types, read.window(c, default=128))
-
-    def build(kind: str) -> Layer:
-        mixer = read.attention(c, window=windows[kind], **fields)
-        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, norm=norm)
-
-    return read.decoder(c, read.stack(types, build), norm)
+    mixers = read.windowed(c, read.windows(c, types, read.window(c, default=128)), **fields)
+    return read.decoder(c, read.by_type(types, mixers, ff, norm=norm), norm)
 
 
 @family("llama4_text")
@@ -84,11 +95,9 @@ def llama4(c: Config) -> Architecture:
     norm, width = read.rms_norm(c, default=1e-5), read.head_dim(c, default=128)
     count = read.n_layers(c)
     c.ignore("for_llm_compressor")
-    every, step = c.count("no_rope_layer_interval", default=4), c.whole("interleave_moe_layer_step", default=1)
-    turns = c.list("no_rope_layers") or [int((i + 1) % every != 0) for i in range(count)]
-    if len(turns) != count:
-        raise c.refuse(f"no_rope_layers has {len(turns)} entries for {count} layers")
-    types = read.kinds(c, ["chunked_attention" if turn else "full_attention" for turn in turns])
+    turns, step = read.turning(c), c.whole("interleave_moe_layer_step", default=1)
+    chunked = ["chunked_attention" if turn else "full_attention" for turn in turns]
+    types = read.kinds(c, chunked, known=("chunked_attention", "full_attention"))
     stated = c.list("moe_layers")
     if stated is None and not step:
         raise c.refuse("interleave_moe_layer_step = 0 says nothing of which layers have experts; moe_layers is missing")
@@ -114,7 +123,7 @@ def llama4(c: Config) -> Architecture:
             count=1, label=read.LABELS[kind[0]], mixer=mixer, feed_forward=experts if kind[2] else dense, norm=norm
         )
 
-    each = [(types[i], turns[i] != 0, i in routed) for i in range(count)]
+    each = [(types[i], turns[i], i in routed) for i in range(count)]
     return read.decoder(c, read.stack(each, build), norm)
 
 
@@ -123,7 +132,7 @@ def _llama4_temperature(c: Config) -> Temperature | None:
     slope, interval = c.positive("attn_scale", default=0.1), c.count("floor_scale", default=8192)
     switch = c.raw("attn_temperature_tuning", default=True)
     if not isinstance(switch, (bool, int)):
-        raise c.refuse(f"attn_temperature_tuning = {switch!r:.60} is neither true nor false")
+        raise c.refuse(f"attn_temperature_tuning = {shown(switch)} is neither true nor false")
     return Temperature(slope=slope, interval=interval, first=1) if switch else None
 
 
@@ -257,8 +266,7 @@ def ernie_moe(c: Config) -> Architecture:
     norm, width, count = read.rms_norm(c, default=1e-5), read.head_dim(c), read.n_layers(c)
     c.fixed("use_bias", to=False)
     c.ignore("moe_capacity", "moe_gate", "moe_gate_act", "moe_norm_min", "moe_use_aux_free")
-    if c.whole("num_nextn_predict_layers", default=0):
-        c.note(f"{c.source}: the MTP modules are left out; their layout is not published")
+    read.without_multi_token(c)
     first, every = c.whole("moe_layer_start_index", default=1), c.count("moe_layer_interval", default=1)
     last = c.number("moe_layer_end_index", default=-1.0)
     last = count - 1 if last == -1 else last

@@ -49,14 +49,16 @@ def gemma3(c: Config) -> Architecture:
     every = c.count("sliding_window_pattern", "_sliding_window_pattern", default=6)
     types = read.kinds(c, read.local_every(c, every))
     width = read.head_dim(c, default=256)
-    local_base = c.positive("rope_local_base_freq", default=10_000.0)
-    if c.has("rope_parameters"):
-        local = read.rope(c, width, layer_type=WINDOWED, base=local_base)
-    else:
-        local = Rope(base=local_base)
+    local = local_rope(c, width)
     shared = {"qk_norm": read.rms_norm(c, unit_offset=True)}
     turned = read.rope(c, width, layer_type=GLOBAL, base=1_000_000.0)
     return _sandwich(c, types, {WINDOWED: {**shared, "position": local}, GLOBAL: {**shared, "position": turned}}, caps)
+
+
+def local_rope(c: Config, width: int) -> Rope:
+    """The rotation of local layers: a base of their own, and no scaling unless a table of theirs says so."""
+    base = c.positive("rope_local_base_freq", default=10_000.0)
+    return read.rope(c, width, layer_type=WINDOWED, base=base) if c.has("rope_parameters") else Rope(base=base)
 
 
 def _sandwich(c: Config, types: list[str], per_kind: dict[str, dict[str, Any]], caps: dict[str, Any]) -> Architecture:
@@ -73,12 +75,9 @@ def _sandwich(c: Config, types: list[str], per_kind: dict[str, dict[str, Any]], 
         **read.biases("qkvo", c.flag("attention_bias")),
     }
 
-    def build(kind: str) -> Layer:
-        mixer = read.attention(c, window=windows[kind], **fields, **per_kind[kind])
-        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, residual="sandwich", norm=norm)
-
+    layers = read.by_type(types, read.windowed(c, windows, per_kind, **fields), ff, residual="sandwich", norm=norm)
     output = {"soft_cap": caps["final_logit_softcapping"]}
-    return read.decoder(c, read.stack(types, build), norm, tied=True, embedding=scaled(c), output=output)
+    return read.decoder(c, layers, norm, tied=True, embedding=scaled(c), output=output)
 
 
 def activation(c: Config) -> Any:

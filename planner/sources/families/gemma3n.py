@@ -9,14 +9,11 @@ from typing import Any
 from planner.components.dense_attention import DenseAttention
 from planner.components.layer_embedding import LayerEmbedding, LayerInput
 from planner.components.norm import RMSNorm
-from planner.components.position import Rope
 from planner.components.streams import AltUp, LowRankResidual
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
-from planner.sources.families.gemma import activation
-
-WINDOWED, GLOBAL = "sliding_attention", "full_attention"
+from planner.sources.families.gemma import GLOBAL, WINDOWED, activation, local_rope
 
 Kind = tuple[str, bool, int, float]  # layer type, whether it reads another layer's cache, feed-forward width, sparsity
 
@@ -35,7 +32,7 @@ def gemma3n(c: Config) -> Architecture:
     if not c.has("activation_sparsity_pattern"):
         sparse = [0.95 if i < 10 < count else 0.0 for i in range(count)]
     kinds = [(types[i], reads[i], int(widths[i]), float(sparse[i])) for i in range(count)]
-    labels = {kind: _label(kind, kinds) for kind in kinds}
+    labels = _labels(kinds)
     sources = {t: labels[[k for k in kinds if k[0] == t and not k[1]][-1]] for t in set(types[: count - shared])}
     act = activation(c)
     row = read.size(c, "hidden_size_per_layer_input", default=256)
@@ -82,18 +79,21 @@ def _for_each(c: Config, name: str, count: int, of: type) -> list[Any]:
     return values
 
 
-def _label(kind: Kind, kinds: list[Kind]) -> str:
+def _labels(kinds: list[Kind]) -> dict[Kind, str]:
     """``local`` or ``global``, with ``reader`` behind it where there is no cache; numbered where layers differ."""
-    name = read.LABELS[kind[0]] + ("_reader" if kind[1] else "")
-    alike = list(dict.fromkeys(k for k in kinds if k[:2] == kind[:2]))
-    return name if len(alike) == 1 else f"{name}{alike.index(kind) + 1}"
+    alike: dict[str, list[Kind]] = {}
+    for kind in dict.fromkeys(kinds):
+        alike.setdefault(read.LABELS[kind[0]] + ("_reader" if kind[1] else ""), []).append(kind)
+    return {
+        kind: f"{name}{i}" if len(same) > 1 else name for name, same in alike.items() for i, kind in enumerate(same, 1)
+    }
 
 
 def _mixer(c: Config, kind: Kind, norm: RMSNorm, sources: dict[str, str]) -> DenseAttention:
     """Attention without score scale, values normed without weights; a reader has neither keys nor values of its own."""
     local = kind[0] == WINDOWED
     width = read.head_dim(c, default=256)
-    position = read.rope(c, width, layer_type=kind[0], base=1_000_000.0) if not local else _local_rope(c, width)
+    position = read.rope(c, width, layer_type=kind[0], base=1_000_000.0) if not local else local_rope(c, width)
     if kind[1] and kind[0] not in sources:
         raise c.refuse(f"num_kv_shared_layers leaves no {kind[0]} layer with keys and values to read")
     return read.attention(
@@ -107,10 +107,3 @@ def _mixer(c: Config, kind: Kind, norm: RMSNorm, sources: dict[str, str]) -> Den
         scale=1.0,
         **read.biases("qkvo", c.flag("attention_bias")),
     )
-
-
-def _local_rope(c: Config, width: int) -> Rope:
-    base = c.positive("rope_local_base_freq", default=10_000.0)
-    if c.has("rope_parameters"):
-        return read.rope(c, width, layer_type=WINDOWED, base=base)
-    return Rope(base=base)

@@ -19,7 +19,7 @@ from planner.spec import shown
 Kind = tuple[str, bool]  # layer type, and whether it reads the keys and values of the last such layer before it
 
 
-@family("gemma4_text")
+@family("gemma4_text", "gemma4_unified_text")
 def gemma4(c: Config) -> Architecture:
     """Gemma 4's text part: sandwich norms, unscaled scores, normed values, a stored scalar on each layer's output."""
     causal_only(c)
@@ -28,12 +28,13 @@ def gemma4(c: Config) -> Architecture:
     if types[-1] != GLOBAL:
         c.note(f"{c.source}: the last layer is global, whatever layer_types says of it")
         types[-1] = GLOBAL
-    windows = read.windows(c, types, read.window(c, default=512))
+    unified = c.model_type == "gemma4_unified_text"  # without layer embeddings
+    windows = read.windows(c, types, read.window(c, default=1024 if unified else 512))
     own = count - c.whole("num_kv_shared_layers", default=0)
     if own < 1 or set(types[:own]) != set(types):
         raise c.refuse(f"num_kv_shared_layers leaves {own} of {count} layers; each type needs keys of its own")
     doubled = c.flag("use_double_wide_mlp")
-    row = c.whole("hidden_size_per_layer_input", default=256)
+    row = c.whole("hidden_size_per_layer_input", default=0 if unified else 256)
     act = activation(c)
     extras = (LayerInput(width=row, activation=act, norm=norm),) if row else ()
 

@@ -132,8 +132,7 @@ def nemotron_h(c: Config) -> Architecture:
     c.ignore("rope_theta", "rope_scaling", "partial_rotary_factor", "expand", "mamba_expand", "time_step_rank")
     c.ignore("mamba_ssm_cache_dtype", "moe_shared_expert_overlap", "mamba_proj_bias", *WITHOUT_INFLUENCE)
     c.fixed("mamba_hidden_act", to="silu")
-    if c.whole("num_nextn_predict_layers", default=0):
-        c.note(f"{c.source}: modules for multi-token prediction are left out; they are not built for nemotron_h")
+    read.without_multi_token(c)
     c.ignore("mtp_layers_block_type", "mtp_hybrid_override_pattern", *NEMOTRON_EXPERTS)
 
     def build(kind: str) -> Layer:
@@ -166,7 +165,9 @@ def _nemotron_pattern(c: Config) -> str:
     pattern: str = c.text("hybrid_override_pattern", default=named)
     if named not in ("", pattern):
         raise c.refuse(f"layers_block_type contradicts hybrid_override_pattern = {shown(pattern)}")
-    if not pattern or set(pattern) - set("M*-E"):
+    if not pattern:
+        raise c.refuse("hybrid_override_pattern is missing, and so is layers_block_type")
+    if set(pattern) - set("M*-E"):
         raise c.refuse(f"hybrid_override_pattern = {shown(pattern)} is not made of M, *, - and E")
     if len(pattern) > read.MOST_LAYERS:
         raise c.refuse(f"hybrid_override_pattern has more than {read.MOST_LAYERS:,} letters, which no model comes near")

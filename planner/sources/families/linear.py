@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
 from planner.components.base import Mixer, PositionWise
 from planner.components.gated_recurrence import GatedRecurrence
-from planner.components.linear_attention import GatedDeltaNet, LightningAttention
+from planner.components.linear_attention import GatedDeltaNet, KimiDeltaAttention, LightningAttention
 from planner.components.mixture import Mixture
 from planner.components.norm import RMSNorm
 from planner.components.position import Rope
@@ -16,6 +17,7 @@ from planner.components.short_convolution import ShortConvolution
 from planner.contract import Architecture, Layer, MultiToken
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
+from planner.sources.families.sparse import deepseek_mixture, latent_attention, routed_layers
 
 LINEAR, FULL, CONVOLUTION = "linear_attention", "full_attention", "conv"
 LABELS = {LINEAR: "linear", FULL: "global", CONVOLUTION: "convolution"}
@@ -43,13 +45,9 @@ def qwen3_next(c: Config) -> Architecture:
     step, dense_ones = c.count("decoder_sparse_step", default=1), set(c.list("mlp_only_layers") or ())
     routed = [experts is not None and i not in dense_ones and (i + 1) % step == 0 for i in range(count)]
 
-    def build(kind: tuple[str, bool]) -> Layer:
-        ff = experts if kind[1] else dense
-        if ff is None:
-            raise c.refuse("intermediate_size is missing, and some layers have no experts")
-        return Layer(count=1, label=LABELS[kind[0]], mixer=mixers[kind[0]], feed_forward=ff, norm=norm)
-
-    layers = read.stack(list(zip(types, routed, strict=True)), build)
+    if dense is None and not all(routed):
+        raise c.refuse("intermediate_size is missing, and some layers have no experts")
+    layers = read.by_kind(types, mixers, routed, dense, experts, labels=LABELS, norm=norm)
     return read.decoder(c, layers, norm, mtp=_qwen_mtp(c, attention, experts or dense, norm))
 
 
@@ -85,6 +83,54 @@ def _qwen_mtp(c: Config, mixer: Mixer, ff: PositionWise | None, norm: RMSNorm) -
     layer = Layer(count=1, mixer=mixer, feed_forward=ff, norm=norm)
     own = c.flag("mtp_use_dedicated_embeddings")
     return MultiToken(count=count, layer=layer, own_tables=own) if count else None
+
+
+@family("kimi_linear")
+def kimi_linear(c: Config) -> Architecture:
+    """Kimi Linear: three of Kimi's delta attentions, then latent attention that turns nothing; DeepSeek-V3's experts.
+
+    Kimi K3's text part has the same model_type and other layers, which are refused.
+    """
+    c.fixed("mla_use_nope", "use_grouped_topk", to=True)
+    c.fixed("mla_use_output_gate", "latent_moe_use_norm", to=False)
+    c.fixed("attn_res_block_size", "routed_expert_hidden_size", to=None)
+    norm, inner = read.rms_norm(c, default=1e-5), c.inner("linear_attn_config")
+    mixers: dict[str, Mixer] = {
+        FULL: dataclasses.replace(latent_attention(c), position=None),
+        LINEAR: _kimi_delta(c, inner, norm),
+    }
+    types = read.kinds(c, _kimi_types(c, inner), known=(LINEAR, FULL))
+    dense, experts = read.feed_forward(c), deepseek_mixture(c)
+    layers = read.by_kind(types, mixers, routed_layers(c, 1), dense, experts, labels=LABELS, norm=norm)
+    read.without_multi_token(c)
+    length = c.count("model_max_length", "max_position_embeddings", default=None)
+    return dataclasses.replace(read.decoder(c, layers, norm), max_positions=length)
+
+
+def _kimi_delta(c: Config, inner: Config, norm: RMSNorm) -> KimiDeltaAttention:
+    """Sizes stand in a table of their own, or beside the others where the file was written anew."""
+    inner.fixed("use_full_rank_gate", to=False)
+    inner.fixed("gate_lower_bound", to=None)
+
+    def size(name: str, beside: str, default: int) -> int:
+        return inner.count(name, default=None) or read.size(c, beside, default=default)
+
+    return KimiDeltaAttention(
+        n_heads=size("num_heads", "linear_num_heads", 32),
+        head_dim=size("head_dim", "linear_head_dim", 128),
+        conv_kernel=size("short_conv_kernel_size", "linear_conv_kernel_dim", 4),
+        norm=norm,
+    )
+
+
+def _kimi_types(c: Config, inner: Config) -> list[str]:
+    """The layers of each kind by number, from 1; without them, the class's own: latent attention from the fifth on."""
+    count, full, linear = read.n_layers(c), inner.list("full_attn_layers"), inner.list("kda_layers")
+    if full is None or linear is None:
+        return [FULL if i and i % 4 == 0 else LINEAR for i in range(count)]
+    if sorted(full + linear) != list(range(1, count + 1)):
+        raise inner.refuse(f"full_attn_layers and kda_layers do not name each of the {count} layers once")
+    return [FULL if i + 1 in full else LINEAR for i in range(count)]
 
 
 @family("minimax", "minimax_text_01", "minimax_m1")
@@ -158,11 +204,9 @@ def lfm2(c: Config) -> Architecture:
     if c.model_type == "lfm2_moe":
         first, experts = c.whole("num_dense_layers", default=2), _lfm2_experts(c)
 
-    def build(kind: tuple[str, bool]) -> Layer:
-        ff = experts if kind[1] else dense
-        return Layer(count=1, label=LABELS[kind[0]], mixer=mixers[kind[0]], feed_forward=ff, norm=norm)
-
-    return read.decoder(c, read.stack([(t, i >= first) for i, t in enumerate(types)], build), norm, tied=True)
+    routed = [i >= first for i in range(count)]
+    layers = read.by_kind(types, mixers, routed, dense, experts, labels=LABELS, norm=norm)
+    return read.decoder(c, layers, norm, tied=True)
 
 
 def _lfm2_width(c: Config) -> int:

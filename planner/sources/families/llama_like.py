@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.components.dense_attention import DenseAttention
 from planner.components.norm import Norm, RMSNorm
-from planner.components.position import Alibi, Position, Rope, Temperature
+from planner.components.position import Alibi, Position, Temperature
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
@@ -20,7 +21,7 @@ def plain(
     return read.decoder(c, read.each(c, layer), norm, **ends)
 
 
-@family("llama", "internlm")
+@family("llama", "internlm", "iquestcoder")
 def llama(c: Config) -> Architecture:
     """Llama 1 to 3.3, Yi, SmolLM and many more; InternLM writes `bias` for the four attention biases."""
     c.fixed("rope_interleaved", to=False)
@@ -35,6 +36,15 @@ def arcee(c: Config) -> Architecture:
     act = read.activation(c, default="relu2")
     ff = {"gated": False, "activation": act, "bias": c.flag("mlp_bias")}
     return plain(c, read.rms_norm(c, default=1e-5), mixer=read.biases("qkvo", c.flag("attention_bias")), ff=ff)
+
+
+@family("jais2")
+def jais2(c: Config) -> Architecture:
+    """Jais 2: LayerNorm, biases, a squared ReLU between two matrices."""
+    act = read.activation(c, default="relu2")
+    ff = {"gated": False, "activation": act, "bias": c.flag("mlp_bias", default=True)}
+    mixer = read.biases("qkvo", c.flag("attention_bias", default=True))
+    return plain(c, read.layer_norm(c), mixer=mixer, ff=ff)
 
 
 @family("seed_oss")
@@ -141,41 +151,35 @@ def mistral(c: Config) -> Architecture:
     windows, ff = read.windows(c, types, window), read.feed_forward(c)
     width = read.head_dim(c, default=128 if third else None)
     position = read.rope(c, width, default=MINISTRAL3_ROPE if third else None)
-    fields = {"head_dim": width, "position": position, "temperature": _temperature(c)}
-
-    def build(kind: str) -> Layer:
-        mixer = read.attention(c, window=windows[kind], **fields)
-        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, norm=norm)
-
-    return read.decoder(c, read.stack(types, build), norm)
+    mixers = read.windowed(c, windows, head_dim=width, position=position, temperature=_temperature(c))
+    return read.decoder(c, read.by_type(types, mixers, ff, norm=norm), norm)
 
 
 def _temperature(c: Config) -> Temperature | None:
     """The growth of queries beyond the original length (Ministral 3)."""
     table = read.rope_table(c, default=MINISTRAL3_ROPE if c.model_type == "ministral3" else None)
-    slope = table.positive("llama_4_scaling_beta", default=None)
-    if slope is None:
+    slope = table.number("llama_4_scaling_beta", default=0.0)
+    if not slope:
         return None
     return Temperature(slope=slope, interval=table.count("original_max_position_embeddings"))
 
 
 @family("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text")
-@family("qwen3", "qwen3_vl_text")
+@family("qwen3", "qwen3_vl_text", "mimo")
 def qwen(c: Config) -> Architecture:
-    """Qwen: biases on q, k, v up to 2.5, QK-norm per head from 3 on; `use_sliding_window` windows the upper layers."""
+    """Qwen: biases on q, k, v up to 2.5, QK-norm per head from 3 on; `use_sliding_window` windows the upper layers.
+
+    MiMo-7B is the former with a module for multi-token prediction.
+    """
     norm, ff = read.rms_norm(c), read.feed_forward(c)
     c.ignore("use_mrope", "rope_interleaved")  # the three axes of a multimodal position agree on text
-    types, windows, fields = qwen_mixers(c, norm)
-
-    def build(kind: str) -> Layer:
-        mixer = read.attention(c, window=windows[kind], **fields)
-        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, norm=norm)
-
-    return read.decoder(c, read.stack(types, build), norm)
+    types, mixers = qwen_mixers(c, norm)
+    layers = read.by_type(types, mixers, ff, norm=norm)
+    return read.decoder(c, layers, norm, mtp=read.multi_token(c, layers[-1]))
 
 
-def qwen_mixers(c: Config, norm: Norm) -> tuple[list[str], dict[str, int | None], dict[str, Any]]:
-    """The layer types, their windows, and what all attentions of a Qwen share."""
+def qwen_mixers(c: Config, norm: Norm) -> tuple[list[str], dict[str, DenseAttention]]:
+    """The layer types of a Qwen, and the attention of each."""
     windowed = c.flag("use_sliding_window")
     window, first = read.window(c, default=4096), c.whole("max_window_layers", default=28)
     above = "sliding_attention" if windowed and window else "full_attention"
@@ -191,5 +195,4 @@ def qwen_mixers(c: Config, norm: Norm) -> tuple[list[str], dict[str, int | None]
         width = read.head_dim(c)
         c.fixed("attention_bias", to=True)
         fields = read.biases("qkv", c.flag("qkv_bias", default=True))
-    position: Rope = read.rope(c, width)
-    return types, windows, {"head_dim": width, "position": position, **fields}
+    return types, read.windowed(c, windows, head_dim=width, **fields)

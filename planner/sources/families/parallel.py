@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.components.norm import LayerNorm
 from planner.components.position import Alibi, Rope
 from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
@@ -16,7 +15,6 @@ def gptj(c: Config) -> Architecture:
     """GPT-J and CodeGen: one norm for both branches, neighbours turned, no attention bias, a bias on the logits."""
     c.fixed("scale_attn_weights", to=True)
     c.ignore("n_ctx", "rotary")
-    c.ignore(*(f"summary_{key}" for key in "activation first_dropout proj_to_labels type use_proj".split()))
     norm = read.layer_norm(c)
     act = read.activation(c, "activation_function", default="gelu_new")
     ff = read.feed_forward(c, d_ff=read.four_times(c, "n_inner"), gated=False, bias=True, activation=act)
@@ -139,18 +137,13 @@ def cohere2(c: Config) -> Architecture:
     every = c.count("sliding_window_pattern", "_sliding_window_pattern", default=4)
     types = read.kinds(c, read.local_every(c, every))
     windows = read.windows(c, types, read.window(c, default=4096))
-    norm = LayerNorm(eps=c.positive("layer_norm_eps", default=1e-5), bias=False)
+    norm = read.layer_norm(c, "layer_norm_eps", bias=False)
     width, ff = read.head_dim(c), read.feed_forward(c)
-    turned = read.rope(c, width, interleaved=True)
+    positions = {"sliding_attention": {"position": read.rope(c, width, interleaved=True)}}
     bias = read.biases("qkvo", c.flag("attention_bias"))
-
-    def build(kind: str) -> Layer:
-        window = windows[kind]
-        position = turned if window is not None else None
-        mixer = read.attention(c, head_dim=width, window=window, position=position, **bias)
-        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, residual="parallel", norm=norm)
-
-    return read.decoder(c, read.stack(types, build), norm, tied=True, output=_logit_scale(c))
+    mixers = read.windowed(c, windows, {"full_attention": {"position": None}, **positions}, head_dim=width, **bias)
+    layers = read.by_type(types, mixers, ff, residual="parallel", norm=norm)
+    return read.decoder(c, layers, norm, tied=True, output=_logit_scale(c))
 
 
 def _logit_scale(c: Config) -> dict[str, Any]:

@@ -70,8 +70,8 @@ def deepseek_v4(c: Config) -> Architecture:
     for name in ("attention_bias", "mlp_bias"):
         c.fixed(name, to=False)
     c.ignore("expert_dtype", "topk_method", "head_dim", "compress_rope_theta")
-    if c.whole("num_nextn_predict_layers", default=0):
-        c.note(f"{c.source}: modules for multi-token prediction are left out; they are not built for deepseek_v4")
+    c.ignore("compress_rope_parameters", "qk_nope_head_dim", "rope_interleave")  # what the other keys say already
+    read.without_multi_token(c)
     mixers = {kind: _v4_mixer(c, kind, norm) for kind in LABELS}
     types = _v4_types(c, count)
     hashed = c.list("mlp_layer_types", of=str)

@@ -13,6 +13,7 @@ from planner.contract import Architecture, Layer
 from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
 from planner.sources.families.llama_like import plain
+from planner.spec import shown
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -92,10 +93,7 @@ def _minicpm(c: Config, mixer: DenseAttention | LatentAttention, *, tied: bool) 
 def smollm3(c: Config) -> Architecture:
     """SmolLM3: llama; every fourth layer knows no positions, and is windowed when `use_sliding_window`."""
     norm = read.rms_norm(c)
-    count, every = read.n_layers(c), c.count("no_rope_layer_interval", default=4)
-    turns = c.list("no_rope_layers") or [int((i + 1) % every != 0) for i in range(count)]
-    if len(turns) != count:
-        raise c.refuse(f"no_rope_layers has {len(turns)} entries for {count} layers")
+    turns = read.turning(c)
     width, ff = read.head_dim(c), read.feed_forward(c, bias=c.flag("mlp_bias"))
     window = read.window(c) if c.flag("use_sliding_window") else None
     c.ignore("sliding_window", "max_window_layers")
@@ -111,7 +109,7 @@ def smollm3(c: Config) -> Architecture:
         )
         return Layer(count=1, label="rope" if kind[1] else "nope", mixer=mixer, feed_forward=ff, norm=norm)
 
-    layers = read.stack([(kind, turn != 0) for kind, turn in zip(types, turns, strict=True)], build)
+    layers = read.stack(list(zip(types, turns, strict=True)), build)
     return read.decoder(c, layers, norm, tied=True)
 
 
@@ -145,20 +143,29 @@ def olmo2(c: Config) -> Architecture:
     return _local_and_global(c, types, 4096, fields, per_kind, eps=1e-5, residual="reordered")
 
 
-@family("exaone4")
+@family("exaone4", "exaone4_5_text")
 def exaone4(c: Config) -> Architecture:
     """EXAONE 4: norms on the branches' outputs, QK-norm per head; with a window, global layers know no positions."""
-    norm = read.rms_norm(c, default=1e-5)
+    norm, ff = read.rms_norm(c, default=1e-5), read.feed_forward(c)
     c.fixed("reorder_and_qk_norm", to=True)
+    types, mixers = exaone_mixers(c, norm)
+    if c.model_type == "exaone4_5_text":
+        c.ignore("_num_mtp_layers", "mtp_loss_scaling_factor", "mtp_share_layers")
+        read.without_multi_token(c)
+    return read.decoder(c, read.by_type(types, mixers, ff, residual="reordered", norm=norm), norm)
+
+
+def exaone_mixers(c: Config, norm: RMSNorm) -> tuple[list[str], dict[str, DenseAttention]]:
+    """The layer types of EXAONE 4 and K-EXAONE, and the attention of each."""
     width, window = read.head_dim(c), read.window(c, default=4096)
     types = read.kinds(c, _exaone_pattern(c) if window else ["full_attention"] * read.n_layers(c))
-    position = read.rope(c, width)
+    c.ignore("sliding_window_pattern")
+    turned = read.rope(c, width)
     per_kind: dict[str, dict[str, Any]] = {
-        "full_attention": {"position": None if window else position},
-        "sliding_attention": {"position": position},
+        "full_attention": {"position": None if window else turned},
+        "sliding_attention": {"position": turned},
     }
-    fields = {"head_dim": width, "qk_norm": norm}
-    return _local_and_global(c, types, 4096, fields, per_kind, eps=1e-5, residual="reordered")
+    return types, read.windowed(c, read.windows(c, types, window), per_kind, head_dim=width, qk_norm=norm)
 
 
 def _exaone_pattern(c: Config) -> list[str]:
@@ -166,7 +173,7 @@ def _exaone_pattern(c: Config) -> list[str]:
     count, stated = read.n_layers(c), c.raw("sliding_window_pattern", default=4)
     if isinstance(stated, str):
         if not stated or set(stated) - set("LG"):
-            raise c.refuse(f"sliding_window_pattern = {stated!r:.60} is not made of L and G")
+            raise c.refuse(f"sliding_window_pattern = {shown(stated)} is not made of L and G")
         types = ["full_attention" if stated[i % len(stated)] == "G" else "sliding_attention" for i in range(count)]
         return [*types[:-1], "full_attention"]
     return read.local_every(c, c.count("sliding_window_pattern", default=4))
@@ -184,14 +191,9 @@ def _local_and_global(
 ) -> Architecture:
     """Windowed and global layers by their types, RMSNorm and a gated feed-forward in each."""
     norm, ff = read.rms_norm(c, default=eps), read.feed_forward(c)
-    windows = read.windows(c, types, read.window(c, default=window))
     c.ignore("sliding_window_pattern")
-
-    def build(kind: str) -> Layer:
-        mixer = read.attention(c, window=windows[kind], **fields, **(per_kind or {}).get(kind, {}))
-        return Layer(count=1, label=read.LABELS[kind], mixer=mixer, feed_forward=ff, residual=residual, norm=norm)
-
-    return read.decoder(c, read.stack(types, build), norm)
+    mixers = read.windowed(c, read.windows(c, types, read.window(c, default=window)), per_kind, **fields)
+    return read.decoder(c, read.by_type(types, mixers, ff, residual=residual, norm=norm), norm)
 
 
 @family("olmo")
