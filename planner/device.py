@@ -149,6 +149,10 @@ class Accelerator:
             return self.domain_size
         return max(self.domain_size, MACHINE_SIZE if self.machine_size is None else self.machine_size)
 
+    def domains(self, devices: int) -> int:
+        """Domains of the scale-up link over which so many devices lie."""
+        return -(-devices // self.domain_size)
+
     def route(self, devices: int) -> str:
         """The figure that bounds an exchange among so many: the scale-up link, a machine's PCIe, or the network."""
         if devices <= self.domain_size:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner import accounts
 from planner.ablation import CAVEAT, Variant, variants
-from planner.contract import Architecture
+from planner.contract import as_architecture
 from planner.errors import UsageError
 from planner.variations import Impossible
 from planner.witness.verify import verify
@@ -37,7 +37,7 @@ UNITS = {
 
 
 def ablate(
-    model: Architecture,
+    model: Any,
     vary: Mapping[str, Sequence[str]],
     *,
     context: int = CONTEXT,
@@ -46,18 +46,19 @@ def ablate(
 ) -> DataFrame:
     """A row for the contract and for each variant, all at the same number of training tokens.
 
-    `vary` says what may vary and the options of each, ``{"mixer": ["mha", "mqa"]}``, one at a time. `matching` are the
-    other options of `ablation.variants`. A variant that this contract cannot have, or that no knob can match, stays as
-    a row without figures, with the `reason`. `flops_per_token` is the mean over a sequence of `context` positions,
-    `decode_flops` a step behind it, `cache_bytes` that of all `sequences`. `training_flops` is 6 N D with the active
-    parameters N (Kaplan et al. 2020, section 2.1); `tokens_at_equal_compute` are those that the contract's own training
-    FLOPs buy. `dropped` are fields of a mixer that the variant's kind does not have, `verified` says whether it passes
-    `verify`. The caveat is in ``attrs["note"]``.
+    `model` is what `load` takes. `vary` says what may vary and the options of each, ``{"mixer": ["mha", "mqa"]}``, one
+    at a time. `matching` are the other options of `ablation.variants`. A variant that this contract cannot have, or
+    that no knob can match, stays as a row without figures, with the `reason`. `flops_per_token` is the mean over a
+    sequence of `context` positions, `decode_flops` a step behind it, `cache_bytes` that of all `sequences`.
+    `training_flops` is 6 N D with the active parameters N (Kaplan et al. 2020, section 2.1); `tokens_at_equal_compute`
+    are those that the contract's own training FLOPs buy. `dropped` are fields of a mixer that the variant's kind does
+    not have, `verified` says whether it passes `verify`. The caveat is in ``attrs["note"]``.
 
     Raises `UsageError` for an option that is not known.
     """
     import pandas
 
+    model = as_architecture(model)
     active = accounts.parameters(model, active=True)
     tokens = TOKENS_PER_PARAMETER * active if training_tokens is None else training_tokens
     batch = matching.get("batch", 1)

@@ -17,7 +17,9 @@ from planner.components.streams import HyperConnections
 from planner.contract import Architecture
 from planner.rules import CAUSAL, Causal, Strided
 from planner.spec import Spec, parts_of, values
-from planner.witness import reference, reference_blocks, reference_rare, reference_states
+from planner.witness import reference, reference_blocks, reference_decoder, reference_rare, reference_states
+from planner.witness.meter import Meter
+from planner.witness.reference_elements import Weights
 from planner.witness.scaling import Scaled
 from planner.witness.session import Witness, random_weights
 
@@ -32,7 +34,8 @@ class Bench:
         self.weights = random_weights(self.small)
         self.witness = Witness(self.small, self.weights, np.float64)
         self.tokens = np.random.default_rng(1).integers(0, self.small.vocab_size, length)
-        self.logits = self.witness.forward(self.tokens)  # [S, V]
+        self.meter = Meter()
+        self.logits = self.witness.forward(self.tokens, meter=self.meter)  # [S, V]
         self._compared: set[tuple[str, int]] = set()
 
     def changed(self, where: slice) -> Array:
@@ -49,10 +52,15 @@ class Bench:
             start += size
         return np.concatenate(logits)
 
+    def whole(self) -> tuple[Array, Array | None]:
+        """Logits of the first tokens, and what the reference says, None where it does not have every part."""
+        tokens = self.tokens[:12]
+        return self.witness.forward(tokens), reference_decoder.logits(self.small, tokens.tolist(), self._weights)
+
     def branches(self, name: str, block: int | None) -> Iterator[tuple[Array, Array]]:
         """Output of every layer's attention or feed-forward in float32, and what the reference says."""
 
-        def output(branch: Any, x: Array, own: reference.Weights, owner: reference.Weights, _: Any) -> Array | None:
+        def output(branch: Any, x: Array, own: Weights, owner: Weights, _: Any) -> Array | None:
             expected = reference.output(branch, x, own, owner)
             expected = reference_rare.output(branch, x, own) if expected is None else expected
             return reference_blocks.output(branch, x, own) if expected is None and block is None else expected
@@ -113,7 +121,7 @@ class Bench:
         single = Witness(self.small, self.weights, np.float32)
         run = single.run(self.tokens[:12], single.cache(), block=block)
         x = 3 * np.random.default_rng(2).standard_normal((12, self.small.d_model))  # large enough to feel a soft-cap
-        owners: dict[Any, reference.Weights] = {}
+        owners: dict[Any, Weights] = {}
         for number, index in enumerate(self.small.indices()):
             layer = self.small.layers[index]
             branch, part = getattr(layer, name), run.layer(number, index, layer.label).part(name)
@@ -126,7 +134,7 @@ class Bench:
                 yield branch.forward(x.astype(np.float32), part), expected
             owners[layer.label] = weights
 
-    def _weights(self, place: str, dot: str = ".") -> reference.Weights:
+    def _weights(self, place: str, dot: str = ".") -> Weights:
         return lambda id: cast("Array", self.witness.weights.get(f"{place}{dot}{id}"))
 
     @property

@@ -29,8 +29,8 @@ from planner.witness.session import Witness, random_weights
 
 
 def parameters(bench: Bench) -> Iterator[Check]:
-    """(1) The arrays that run, and the contract's own shapes layer by layer, add up to the formula."""
-    arrays = sum(array.size for array in bench.witness.weights.values())
+    """(1) The arrays that a pass reads, and the contract's own shapes layer by layer, add up to the formula."""
+    arrays = sum(bench.witness.weights[name].size for name in bench.meter.tensors)
     yield exact("parameters of the arrays", arrays, accounts.parameters(bench.small))
     tensors = sum(tensor.size for tensor in stored(bench.model).values())
     yield exact("parameters of the contract", tensors, accounts.parameters(bench.model))
@@ -88,10 +88,16 @@ def _prefix(bench: Bench, cut: int) -> Iterator[Check]:
 
 
 def against_reference(bench: Bench) -> Iterator[Check]:
-    """(3) Attention, at once and by blocks of keys with an online softmax, states and feed-forward against `reference`.
+    """(3) The whole decoder, and attention at once and by blocks of keys, states and feed-forward against `reference`.
 
-    The branches run in float32, the reference in float64. What the reference does not have is named.
+    The branches run in float32, the reference in float64; the whole decoder runs in float64 too. What the reference
+    does not have is named.
     """
+    logits, expected = bench.whole()
+    if expected is None:
+        yield not_applicable("logits as the reference", "the reference does not have all of its parts")
+    else:
+        yield close("logits as the reference", logits, expected)
     for title, branches in (
         ("attention", bench.branches("mixer", None)),
         ("attention by blocks", bench.branches("mixer", 5)),

@@ -48,7 +48,8 @@ class LayerSteps:
         for name in self.names:
             read, out = self.branch(name, x)  # [S, D] -> [S, D], [S, D]
             base = read if layer.residual == "normed" else total  # [S, D]
-            total = out + (base if layer.stream_scale is None else base * layer.stream_scale)  # [S, D]
+            scale = layer.stream_scale if total is x else None  # parallel branches are added to one stream
+            total = out + (base if scale is None else base * scale)  # [S, D]
             if layer.residual == "post":
                 total = self.normed(f"{name}_output_norm", total)  # [S, D]
             if name == "mixer" and self.has("mixer_output"):

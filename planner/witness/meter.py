@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
@@ -35,6 +36,11 @@ class Meter:
     def flops(self, convention: Literal["causal", "square"] = "causal") -> dict[str, int]:
         """FLOPs by product, 2 for each multiply-add."""
         return {path: 2 * macs for path, macs in getattr(self, convention).items() if macs}
+
+    @property
+    def tensors(self) -> set[str]:
+        """Names of the weights that were used, whole, by rows or by copies."""
+        return {re.sub(r"\[\d+\]$", "", name) for name in self.weights}
 
     @property
     def weight_bytes(self) -> int:

@@ -1,37 +1,47 @@
 """Attention and feed-forward once more, one token and one head at a time, in float64: slow, plain, and of its own.
 
-It reads the contract's fields and the weights, and shares nothing with the forwards but the frequencies of rotary
-embedding. What a forward gets wrong in every way of running it, such as a dropped scale or a wrong head, shows
-against this.
+It reads the contract's fields and the weights, and shares nothing with the forwards. What a forward gets wrong in
+every way of running it, such as a dropped scale or a wrong head, shows against this.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from planner.components.arrays import Array, activate
+from planner.components.arrays import Array
 from planner.components.dense_attention import DenseAttention
 from planner.components.feed_forward import FeedForward
 from planner.components.latent_attention import LatentAttention
 from planner.components.mixture import Mixture
-from planner.components.norm import LayerNorm, Norm
 from planner.components.position import Alibi, Rope
 from planner.components.sparse_attention import SparseLatentAttention
+from planner.witness.reference_elements import (
+    Weights,
+    activated,
+    best,
+    linear,
+    normed,
+    sharpened,
+    sigmoid,
+    slopes,
+    turned,
+    weighed,
+)
 
-Weights = Callable[[str], Array]
-"""A part's tensor by its id; None where it has none of that id."""
 
+def output(branch: Any, x: Array, w: Weights, owner: Weights, owner_x: Array | None = None) -> Array | None:
+    """What a branch gives on [S, D], or None for a kind not written here.
 
-def output(branch: Any, x: Array, w: Weights, owner: Weights) -> Array | None:
-    """What a branch gives on [S, D], or None for a kind not written here. `owner` has the keys that it reads."""
+    `owner` makes the keys and values that it reads, from `owner_x` where it is another layer's.
+    """
     if type(branch) is DenseAttention:
-        return dense(branch, x, w, owner)
+        return dense(branch, x, w, owner, x if owner_x is None else owner_x)
     if type(branch) is LatentAttention:
         return _latent(branch, x, w, [range(p + 1) for p in range(len(x))])
     if type(branch) is SparseLatentAttention and branch.own_index:
@@ -43,53 +53,14 @@ def output(branch: Any, x: Array, w: Weights, owner: Weights) -> Array | None:
     return None
 
 
-def linear(w: Weights, id: str, x: Array) -> Array:
-    """One vector times a matrix, plus its bias where there is one: [n_in] -> [n_out]."""
-    bias = w(f"{id}.bias")
-    return w(f"{id}.weight") @ x + (0 if bias is None else bias)
-
-
-def normed(norm: Norm, x: Array, weight: Array | None, bias: Array | None) -> Array:
-    """A norm over one vector."""
-    if isinstance(norm, LayerNorm):
-        x = x - sum(x) / len(x)
-    x = x / math.sqrt(sum(x * x) / len(x) + norm.eps)
-    gain = 1.0 if weight is None else weight + (1 if getattr(norm, "unit_offset", False) else 0)
-    return x * gain + (0 if bias is None else bias)
-
-
-def turned(rope: Any, x: Array, position: int, last: int) -> Array:
-    """One head at one position: every pair is a complex number, multiplied by a phase."""
-    if not isinstance(rope, Rope):
-        return x
-    width = len(x) if rope.width is None else rope.width
-    frequencies, size = np.array([rope.base ** (-2 * i / width) for i in range(width // 2)]), 1.0
-    if rope.scaling is not None:
-        frequencies, size = rope.scaling.stretched(frequencies, rope.base, last + 1)
-    out = x.copy()
-    for i, frequency in enumerate(frequencies):
-        a, b = (2 * i, 2 * i + 1) if rope.interleaved else (i, i + width // 2)
-        turned = complex(x[a], x[b]) * size * complex(math.cos(position * frequency), math.sin(position * frequency))
-        out[a], out[b] = turned.real, turned.imag
-    return out
-
-
-def weighed(scores: Mapping[int, float], values: Array, sink: float | None) -> Array:
-    """The softmax of the scores of some positions, times their values."""
-    top = max([*scores.values(), *([] if sink is None else [sink])])
-    weights = {j: math.exp(score - top) for j, score in scores.items()}
-    total = sum(weights.values()) + (0 if sink is None else math.exp(sink - top))
-    return sum((weight / total * values[j] for j, weight in weights.items()), np.zeros(values.shape[-1]))
-
-
-def dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
+def dense(m: DenseAttention, x: Array, w: Weights, owner: Weights, owner_x: Array) -> Array:
     """Attention with full heads, query by query: [S, D] -> [S, D]."""
     length, last = len(x), len(x) - 1
     scale = m.head_dim**-0.5 if m.scale is None else m.scale
 
-    def heads(id: str, own: Weights, count: int) -> Array:
+    def heads(id: str, own: Weights, read: Array, count: int) -> Array:
         """[S, count, width] of a projection."""
-        rows = np.stack([linear(own, id, row) for row in x])
+        rows = np.stack([linear(own, id, row) for row in read])
         rows = rows if m.qkv_clip is None else np.minimum(np.maximum(rows, -m.qkv_clip), m.qkv_clip)
         return rows.reshape(length, count, -1)
 
@@ -111,16 +82,16 @@ def dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
         after = m.qk_norm_after_position
         return np.stack([levelled(rotated(r, p)) if after else rotated(levelled(r), p) for p, r in enumerate(rows)])
 
-    q = heads("q", w, m.n_heads)
+    q = heads("q", w, x, m.n_heads)
     gate = q[..., m.head_dim :]
     q = placed(q[..., : m.head_dim], "q_norm", w)
-    raw_k = heads("k", owner, m.n_kv_heads)
-    v = raw_k if m.v_from_k else heads("v", owner, m.n_kv_heads)
+    raw_k = heads("k", owner, owner_x, m.n_kv_heads)
+    v = raw_k if m.v_from_k else heads("v", owner, owner_x, m.n_kv_heads)
     k = placed(raw_k, "k_norm", owner)
     if m.v_norm is not None:
         v = np.stack([[normed(m.v_norm, h, owner("v_norm.weight"), None) for h in row] for row in v])
     v = v if m.value_scale is None else v * m.value_scale
-    sinks, slopes = w("sinks"), m.position.slopes(m.n_heads) if isinstance(m.position, Alibi) else None
+    sinks, penalties = w("sinks"), slopes(m.position, m.n_heads) if isinstance(m.position, Alibi) else None
     out = np.zeros((length, m.n_heads, v.shape[-1]))
     for p in range(length):
         stretch = 1.0
@@ -136,12 +107,16 @@ def dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
                     continue
                 score = scale * stretch * float(q[p, h] @ k[j, g])
                 score = score if m.soft_cap is None else m.soft_cap * math.tanh(score / m.soft_cap)
-                if slopes is not None and isinstance(m.position, Alibi):
-                    score += float(slopes[h]) * (j - p) * (scale if m.position.scaled_with_scores else 1)
+                if penalties is not None and isinstance(m.position, Alibi):
+                    score += penalties[h] * (j - p) * (scale if m.position.scaled_with_scores else 1)
                 scores[j] = score
             out[p, h] = weighed(scores, v[:, g], None if sinks is None else float(sinks[h]))
     if m.output_gate:
         out = out / (1 + np.exp(-gate))
+    if m.head_gate is not None:
+        for p, row in enumerate(x):
+            for h, raw in enumerate(linear(w, "head_gate", row)):
+                out[p, h] *= sigmoid(raw) if m.head_gate == "sigmoid" else math.log1p(math.exp(raw))
     rows = out.reshape(length, -1)
     if m.output_norm is not None:
         rows = np.stack([normed(m.output_norm, row, w("output_norm.weight"), w("output_norm.bias")) for row in rows])
@@ -151,10 +126,7 @@ def dense(m: DenseAttention, x: Array, w: Weights, owner: Weights) -> Array:
 def _latent(m: LatentAttention, x: Array, w: Weights, read: Sequence[Iterable[int]]) -> Array:
     """`read`: the positions that each query reads."""
     length, last, n = len(x), len(x) - 1, m.nope_head_dim
-    scaling = m.position.scaling if isinstance(m.position, Rope) else None
-    scale = (
-        (n + m.rope_head_dim) ** -0.5 * (1 if scaling is None else scaling.score_scale) if m.scale is None else m.scale
-    )
+    scale = (n + m.rope_head_dim) ** -0.5 * sharpened(m.position) if m.scale is None else m.scale
     up = w("kv_b.weight").reshape(m.n_heads, n + m.v_head_dim, m.kv_lora_rank)
     queries, keys, values = [], [], []
     for p, row in enumerate(x):
@@ -195,11 +167,6 @@ def _indexed(m: SparseLatentAttention, x: Array, w: Weights) -> list[list[int]]:
     return chosen
 
 
-def best(scores: Sequence[float], k: int) -> list[int]:
-    """Where the k highest scores stand, the earlier one of two equals."""
-    return sorted(range(len(scores)), key=lambda j: -scores[j])[:k]
-
-
 def feed_forward(f: FeedForward, x: Array, w: Weights) -> Array:
     """A feed-forward on one token: [D] -> [D]."""
     up = linear(w, "up", x)
@@ -220,7 +187,7 @@ def feed_forward(f: FeedForward, x: Array, w: Weights) -> Array:
 
 def _activated(f: FeedForward, x: Array, w: Weights) -> Array:
     if f.activation != "xielu":
-        return activate(f.activation, x)
+        return activated(f.activation, x)
     beta, limit = float(w("activation.beta")[0]), float(w("activation.eps")[0])
     p, n = (math.log1p(math.exp(float(w(f"activation.alpha_{sign}")[0]))) for sign in "pn")  # Huang and Schlag 2024
     grown = [p * v**2 if v > 0 else (beta + n) * (math.exp(min(v, limit)) - 1 - v) for v in x.tolist()]

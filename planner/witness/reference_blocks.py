@@ -1,11 +1,10 @@
 """Attention on compressed blocks and parallel streams once more, one position and one element at a time, in float64.
 
-As in `reference`, of which it takes rotation, norm and softmax, nothing is shared with the forwards.
+As in `reference`, nothing is shared with the forwards.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from planner.components.arrays import Array
 from planner.components.compressed_attention import CompressedAttention
 from planner.components.sparse_attention import NativeSparseAttention
 from planner.components.streams import HyperConnections
-from planner.witness.reference import Weights, best, linear, normed, turned, weighed
+from planner.witness.reference_elements import Weights, best, linear, normed, sigmoid, turned, weighed
 
 
 def output(branch: Any, x: Array, w: Weights) -> Array | None:
@@ -23,10 +22,6 @@ def output(branch: Any, x: Array, w: Weights) -> Array | None:
     if isinstance(branch, NativeSparseAttention):
         return _native(branch, x, w)
     return _compressed(branch, x, w) if isinstance(branch, CompressedAttention) else None
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x))
 
 
 def _softmax(x: Array) -> Array:
@@ -82,7 +77,7 @@ def _native(m: NativeSparseAttention, x: Array, w: Weights) -> Array:
                 for i, name in enumerate(branches):
                     scores = {j: scale * float(q[p, h] @ k[name][j, g]) for j in read[name]}
                     if scores:
-                        out[p, h] += _sigmoid(gates[p, i, h]) * weighed(scores, v[name][:, g], None)
+                        out[p, h] += sigmoid(gates[p, i, h]) * weighed(scores, v[name][:, g], None)
     return np.stack([linear(w, "o", row) for row in out.reshape(length, -1)])
 
 
@@ -142,14 +137,14 @@ def layer(s: HyperConnections, h: Array, branches: Sequence[Callable[[Array], Ar
     for i, branch in enumerate(branches):
         logits = linear(w, f"branches[{i}].weights", normed(s.norm, h.reshape(-1), None, None))
         scale, base = w(f"branches[{i}].scale"), w(f"branches[{i}].base")
-        out = branch(sum((_sigmoid(scale[0] * logits[a] + base[a]) + s.eps) * h[a] for a in range(n)))
+        out = branch(sum((sigmoid(scale[0] * logits[a] + base[a]) + s.eps) * h[a] for a in range(n)))
         mixing = [[scale[2] * logits[2 * n + a * n + b] + base[2 * n + a * n + b] for b in range(n)] for a in range(n)]
         shares = np.array([_softmax(np.array(row)) for row in mixing]) + s.eps
         for step in range(s.sinkhorn_steps):
             if step:
                 shares = np.array([row / (sum(row) + s.eps) for row in shares])
             shares = np.array([column / (sum(column) + s.eps) for column in shares.T]).T
-        written = [2 * _sigmoid(scale[1] * logits[n + a] + base[n + a]) for a in range(n)]
+        written = [2 * sigmoid(scale[1] * logits[n + a] + base[n + a]) for a in range(n)]
         h = np.array([written[b] * out + sum(shares[a, b] * h[a] for a in range(n)) for b in range(n)])
     return h
 
@@ -157,5 +152,5 @@ def layer(s: HyperConnections, h: Array, branches: Sequence[Callable[[Array], Ar
 def joined(s: HyperConnections, h: Array, w: Weights) -> Array:
     """The streams of one position collapsed at the end: [n, D] -> [D]."""
     logits = linear(w, "collapse", normed(s.norm, h.reshape(-1), None, None))
-    shares = [_sigmoid(w("scale")[0] * logits[a] + w("base")[a]) + s.eps for a in range(s.n_streams)]
+    shares = [sigmoid(w("scale")[0] * logits[a] + w("base")[a]) + s.eps for a in range(s.n_streams)]
     return np.asarray(sum(share * stream for share, stream in zip(shares, h, strict=True)))

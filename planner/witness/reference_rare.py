@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from planner.components.arrays import Array, activate
+from planner.components.arrays import Array
 from planner.components.dense_and_mixture import DenseAndMixture
-from planner.components.layer_embedding import LayerInput
+from planner.components.layer_embedding import LayerEmbedding, LayerInput
 from planner.components.mixture_attention import MixtureAttention
 from planner.components.shared_block import SharedBlock
-from planner.components.streams import LowRankResidual
+from planner.components.streams import AltUp, LowRankResidual
 from planner.witness import reference
-from planner.witness.reference import Weights, linear, normed, turned, weighed
+from planner.witness.reference_elements import Weights, activated, linear, normed, turned, weighed
 
 
 def output(branch: Any, x: Array, w: Weights) -> Array | None:
@@ -33,7 +34,7 @@ def extra(part: Any, x: Array, w: Weights, once: Weights, notes: dict[str, Array
         return x + np.stack([normed(part.norm, row, w("norm.weight"), w("norm.bias")) for row in low])
     if isinstance(part, LayerInput):
         vectors = notes["layer_embedding"][:, number]  # [S, width]
-        made = (activate(part.activation, linear(w, "gate", row)) * v for row, v in zip(x, vectors, strict=True))
+        made = (activated(part.activation, linear(w, "gate", row)) * v for row, v in zip(x, vectors, strict=True))
         return np.stack([normed(part.norm, linear(w, "project", row), w("norm.weight"), None) for row in made])
     return _shared_block(part, x, w, once, notes["embedding"]) if isinstance(part, SharedBlock) else None
 
@@ -85,7 +86,7 @@ def _shared_block(m: SharedBlock, x: Array, w: Weights, once: Weights, embedding
     has = m.adapter_rank is not None
     attention = {f"{id}.weight": product(id) for id in "qkv"} if has and m.adapts_attention else {}
     own = adapted(lambda id: once(f"mixer.{id}"), attention)
-    rows = reference.dense(m.attention, rows, own, own)
+    rows = reference.dense(m.attention, rows, own, own, rows)
     rows = np.stack([normed(m.norm, row, once("feed_forward_norm.weight"), None) for row in rows])
     inner: dict[str, Array] = {}
     if has and m.adapts_feed_forward:
@@ -94,3 +95,58 @@ def _shared_block(m: SharedBlock, x: Array, w: Weights, once: Weights, embedding
         inner = {"gate.weight": gate, "up.weight": up}
     block = adapted(lambda id: once(f"feed_forward.{id}"), inner)
     return np.stack([linear(w, "project", reference.feed_forward(m.feed_forward, row, block)) for row in rows])
+
+
+def layer_vectors(e: LayerEmbedding, token: int, x: Array, w: Weights) -> Array:
+    """One token's vectors for all layers, x its embedding: [L, width] (`modeling_gemma3n.py`)."""
+    row = w("layers.table.weight")[token if token < e.vocab_size else 0] * math.sqrt(e.width)
+    made = (linear(w, "layers.project", x) / math.sqrt(len(x))).reshape(-1, e.width)
+    made = np.stack([normed(e.norm, part, w("layers.project_norm.weight"), None) for part in made])
+    return (row.reshape(-1, e.width) + made) / math.sqrt(2)
+
+
+class Steps(Protocol):
+    """A layer's two steps, around which streams are mixed: [S, D] -> [S, D]."""
+
+    place: str
+
+    def body(self, x: Array) -> Array:
+        """Both branches with their sums."""
+
+    def end(self, x: Array) -> Array:
+        """What the layer adds at its end, x included."""
+
+
+def altup(s: AltUp, x: Array, layers: Sequence[Steps], at: Callable[[str], Weights]) -> Array:
+    """All layers between streams that are made from the embedding and averaged: [S, D] -> [S, D].
+
+    Baykal et al. 2023, algorithm 1: predict, compute, correct; coefficients by a router on the active stream.
+    """
+    ends, n = at("streams"), s.n_streams
+
+    def as_large(row: Array, like: Array) -> Array:
+        return row * math.sqrt(sum(like**2) / len(like) / max(sum(row**2) / len(row), 1e-5))
+
+    h = [x] + [np.stack([as_large(m @ row, row) for row in x]) for m in _stacked(ends("project.weight"), n - 1)]
+    for layer in layers:
+        w = at(f"{layer.place}.streams")
+
+        def coefficients(id: str, row: Array, w: Weights = w) -> Array:
+            read = normed(s.norm, row, w("router_norm.weight"), None) / len(row)
+            return linear(w, id, np.tanh(w("router.weight") @ read))
+
+        mixing = np.stack([coefficients("prediction", row).reshape(n, n) for row in h[0]])  # [S, into, from]
+        predicted = [h[i] + sum(mixing[:, i, j, None] * h[j] for j in range(n)) for i in range(n)]
+        out = layer.body(predicted[0])
+        shares = 1 + np.stack([coefficients("correction", row) for row in out])  # [S, n]
+        h = [predicted[i] + shares[:, i, None] * (out - predicted[0]) for i in range(n)]
+        scaled = h[0] * w("output_scale")
+        h[1:] = [stream + layer.end(scaled) - scaled for stream in h[1:]]
+    others = zip(_stacked(ends("unproject.weight"), n - 1), h[1:], strict=True)
+    back = [np.stack([as_large(m @ row, a) for row, a in zip(other, h[0], strict=True)]) for m, other in others]
+    return np.mean([h[0], *back], axis=0)
+
+
+def _stacked(matrices: Array, count: int) -> Array:
+    """Equal matrices under one name, where there is only one of them too."""
+    return matrices.reshape(count, *matrices.shape[-2:])

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from planner.components.arrays import Array, activate, sigmoid
+from planner.components.arrays import Array
 from planner.components.gated_recurrence import GatedRecurrence
-from planner.components.linear_attention import GatedDeltaNet, LightningAttention
+from planner.components.linear_attention import GatedDeltaNet, KimiDeltaAttention, LightningAttention
 from planner.components.short_convolution import ShortConvolution
 from planner.components.side_by_side import SideBySide
 from planner.components.state_space import Mamba, Mamba2
 from planner.witness import reference
-from planner.witness.reference import Weights, linear, normed
+from planner.witness.reference_elements import Weights, activated, linear, normed
 
 
 def output(branch: Any, x: Array, w: Weights, owner: Weights, layer: tuple[int, int]) -> Array | None:
@@ -31,6 +31,8 @@ def output(branch: Any, x: Array, w: Weights, owner: Weights, layer: tuple[int, 
             return _mamba2(branch, x, w)
         case GatedDeltaNet():
             return _delta_net(branch, x, w)
+        case KimiDeltaAttention():
+            return _kimi_delta(branch, x, w)
         case LightningAttention():
             return _lightning(branch, x, w, layer)
         case GatedRecurrence():
@@ -44,8 +46,8 @@ def _rows(w: Weights, id: str, x: Array) -> Array:
     return np.stack([linear(w, id, row) for row in x])
 
 
-def _convolved(x: Array, w: Weights) -> Array:
-    weight, bias = w("conv.weight"), w("conv.bias")
+def _convolved(x: Array, w: Weights, id: str = "conv") -> Array:
+    weight, bias = w(f"{id}.weight"), w(f"{id}.bias")
     out = np.zeros_like(x) + (0 if bias is None else bias)
     for t in range(len(x)):
         for back in range(min(weight.shape[-1], t + 1)):
@@ -72,7 +74,7 @@ def _side_by_side(m: SideBySide, x: Array, w: Weights, owner: Weights, layer: tu
 
 def _mamba(m: Mamba, x: Array, w: Weights) -> Array:
     both = _rows(w, "in", x)
-    inner, a = activate("silu", _convolved(both[:, : m.d_inner], w)), -np.exp(w("a_log"))
+    inner, a = activated("silu", _convolved(both[:, : m.d_inner], w)), -np.exp(w("a_log"))
     h, y = np.zeros((m.d_inner, m.d_state)), np.zeros_like(inner)
     for t, u in enumerate(inner):
         low, b, c = np.split(linear(w, "x", u), [m.dt_rank, m.dt_rank + m.d_state])
@@ -87,7 +89,7 @@ def _mamba(m: Mamba, x: Array, w: Weights) -> Array:
                 h[channel, n] = math.exp(step * a[channel, n]) * h[channel, n] + step * b[n] * u[channel]
                 y[t, channel] += c[n] * h[channel, n]
             y[t, channel] += w("d")[channel] * u[channel]
-    return _rows(w, "out", y * activate("silu", both[:, m.d_inner :]))
+    return _rows(w, "out", y * activated("silu", both[:, m.d_inner :]))
 
 
 def _mamba2(m: Mamba2, x: Array, w: Weights) -> Array:
@@ -95,7 +97,7 @@ def _mamba2(m: Mamba2, x: Array, w: Weights) -> Array:
     widths = (inner, inner, shared, shared, m.n_heads)
     scales = np.repeat((1,) * 5 if m.scales is None else m.scales, widths)
     z, *read, steps = np.split(_rows(w, "in", x) * scales, np.cumsum(widths)[:-1], axis=-1)
-    mixed = activate("silu", _convolved(np.concatenate(read, axis=-1), w))
+    mixed = activated("silu", _convolved(np.concatenate(read, axis=-1), w))
     u, b, c = np.split(mixed, [inner, inner + shared], axis=-1)
     u, b, c = u.reshape(len(x), m.n_heads, -1), *(part.reshape(len(x), m.n_groups, -1) for part in (b, c))
     h, y = np.zeros((m.n_heads, m.head_dim, m.d_state)), np.zeros_like(u)
@@ -107,7 +109,7 @@ def _mamba2(m: Mamba2, x: Array, w: Weights) -> Array:
             for p in range(m.head_dim):
                 h[head, p] = decay * h[head, p] + step * u[t, head, p] * b[t, group]
                 y[t, head, p] = sum(h[head, p] * c[t, group]) + w("d")[head] * u[t, head, p]
-    gated = zip(y.reshape(len(x), -1), activate("silu", z), strict=True)
+    gated = zip(y.reshape(len(x), -1), activated("silu", z), strict=True)
     return _rows(w, "out", np.stack([_gated(m, row, gate, w) for row, gate in gated]))
 
 
@@ -124,19 +126,19 @@ def _gated(m: Mamba2, y: Array, gate: Array, w: Weights) -> Array:
 
 def _delta_net(m: GatedDeltaNet, x: Array, w: Weights) -> Array:
     keys, share = m.n_key_heads * m.key_head_dim, m.n_value_heads // m.n_key_heads
-    qkv = np.split(activate("silu", _convolved(_rows(w, "qkv", x), w)), [keys, 2 * keys], axis=-1)
+    qkv = np.split(activated("silu", _convolved(_rows(w, "qkv", x), w)), [keys, 2 * keys], axis=-1)
     q, k, v = (part.reshape(len(x), -1, width) for part, width in zip(qkv, _widths(m), strict=True))
     z, state = _rows(w, "z", x).reshape(v.shape), np.zeros((m.n_value_heads, m.value_head_dim, m.key_head_dim))
     out = np.zeros_like(v)
     for t, row in enumerate(x):
-        beta = sigmoid(linear(w, "b", row))
+        beta = activated("sigmoid", linear(w, "b", row))
         for head, raw in enumerate(linear(w, "a", row) + w("dt_bias")):
             alpha = math.exp(-math.exp(w("a_log")[head]) * _softplus(raw))
             key, query = (row / math.sqrt(sum(row * row) + 1e-6) for row in (k[t, head // share], q[t, head // share]))
             erased = np.eye(m.key_head_dim) - beta[head] * np.outer(key, key)
             state[head] = alpha * state[head] @ erased + beta[head] * np.outer(v[t, head], key)
             read = normed(m.norm, state[head] @ query / math.sqrt(m.key_head_dim), w("norm.weight"), None)
-            out[t, head] = read * activate("silu", z[t, head])
+            out[t, head] = read * activated("silu", z[t, head])
     return _rows(w, "out", out.reshape(len(x), -1))
 
 
@@ -144,9 +146,27 @@ def _widths(m: GatedDeltaNet) -> tuple[int, int, int]:
     return m.key_head_dim, m.key_head_dim, m.value_head_dim
 
 
+def _kimi_delta(m: KimiDeltaAttention, x: Array, w: Weights) -> Array:
+    heads = (len(x), m.n_heads, m.head_dim)
+    q, k, v = (activated("silu", _convolved(_rows(w, id, x), w, f"{id}.conv")).reshape(heads) for id in ("q", "k", "v"))
+    raw = (_rows(w, "decay_b", _rows(w, "decay_a", x)) + w("dt_bias")).reshape(heads)
+    gate = activated("sigmoid", _rows(w, "gate_b", _rows(w, "gate_a", x))).reshape(heads)
+    out, state = np.zeros_like(v), np.zeros((m.n_heads, m.head_dim, m.head_dim))
+    for t, row in enumerate(x):
+        beta = activated("sigmoid", linear(w, "b", row))
+        for head in range(m.n_heads):
+            alpha = np.array([math.exp(-math.exp(w("a_log")[head]) * _softplus(a)) for a in raw[t, head]])
+            key, query = (part / math.sqrt(sum(part * part) + 1e-6) for part in (k[t, head], q[t, head]))
+            erased = np.eye(m.head_dim) - beta[head] * np.outer(key, key)
+            state[head] = erased @ np.diag(alpha) @ state[head] + beta[head] * np.outer(key, v[t, head])
+            read = normed(m.norm, query @ state[head] / math.sqrt(m.head_dim), w("norm.weight"), None)
+            out[t, head] = read * gate[t, head]
+    return _rows(w, "o", out.reshape(len(x), -1))
+
+
 def _lightning(m: LightningAttention, x: Array, w: Weights, layer: tuple[int, int]) -> Array:
     number, depth = layer
-    q, k, v = np.split(activate("silu", _rows(w, "qkv", x)).reshape(len(x), m.n_heads, -1), 3, axis=-1)
+    q, k, v = np.split(activated("silu", _rows(w, "qkv", x)).reshape(len(x), m.n_heads, -1), 3, axis=-1)
     out, state = np.zeros_like(v), np.zeros((m.n_heads, m.head_dim, m.head_dim))
     for t in range(len(x)):
         for head in range(m.n_heads):
@@ -154,7 +174,7 @@ def _lightning(m: LightningAttention, x: Array, w: Weights, layer: tuple[int, in
             state[head] = math.exp(-rate) * state[head] + np.outer(k[t, head], v[t, head])
             out[t, head] = q[t, head] @ state[head]
     rows = [normed(m.norm, row, w("norm.weight"), w("norm.bias")) for row in out.reshape(len(x), -1)]
-    return _rows(w, "o", sigmoid(_rows(w, "output_gate", x)) * np.stack(rows))
+    return _rows(w, "o", activated("sigmoid", _rows(w, "output_gate", x)) * np.stack(rows))
 
 
 def _gated_recurrence(m: GatedRecurrence, x: Array, w: Weights) -> Array:
@@ -172,7 +192,7 @@ def _gated_recurrence(m: GatedRecurrence, x: Array, w: Weights) -> Array:
             a = math.exp(-8 * r * _softplus(w("a_param")[channel]))
             h[channel] = a * h[channel] + (math.sqrt(1 - a * a) if t else 1) * i * row[channel]
         out[t] = h
-    return _rows(w, "out", out * activate(m.activation, _rows(w, "y", x)))
+    return _rows(w, "out", out * activated(m.activation, _rows(w, "y", x)))
 
 
 def _short_convolution(x: Array, w: Weights) -> Array:

@@ -67,6 +67,15 @@ ATTENTION.(?:sinks|attention_sink_bias)!                           plain     mix
 ATTENTION.(q_a|q_b|kv_b)_proj                                      plain     mixer.\1
 ATTENTION.kv_a_proj_with_mqa                                       plain     mixer.kv_a
 ATTENTION.(q_a|kv_a)_layernorm                                     plain     mixer.\1_norm
+self_attn.(q|k|v)_conv1d                                           plain     mixer.\1.conv
+self_attn.conv1d                                                   blocks    mixer.q.conv mixer.k.conv mixer.v.conv
+self_attn.(?:forget_gate.)?f_(a|b)_proj                            plain     mixer.decay_\1
+self_attn.g_(a|b)_proj                                             plain     mixer.gate_\1
+self_attn.g_proj                                                   plain     mixer.head_gate
+self_attn.b_proj                                                   plain     mixer.b
+self_attn.o_norm                                                   plain     mixer.norm
+self_attn.(?:forget_gate.)?A_log!                                  flat      mixer.a_log
+self_attn.(?:forget_gate.)?dt_bias!                                plain     mixer.dt_bias
 self_attn.indexer.wq_b                                             plain     mixer.indexer.q
 self_attn.indexer.wk                                               plain     mixer.indexer.k
 self_attn.indexer.k_norm                                           plain     mixer.indexer.k_norm
@@ -125,15 +134,15 @@ mlp.c_fc_1                                                         plain     fee
 FEED_FORWARD.gate_up_proj                                          blocks    feed_forward.gate feed_forward.up
 FEED_FORWARD.ffn_sub_norm                                          plain     feed_forward.inner_norm
 FEED_FORWARD.act_fn.(alpha_p|alpha_n|beta|eps)!                    flat      feed_forward.activation.\1
-FEED_FORWARD.(?:gate|router|gate.wg|router.layer)                  plain     feed_forward.router
-FEED_FORWARD.(?:gate.)?e_score_correction_bias!                    plain     feed_forward.router.correction
+FEED_FORWARD.(?:gate|router|gate.wg|router.layer|router.gate)      plain     feed_forward.router
+FEED_FORWARD.(?:gate.|experts.)?e_score_correction_bias!           plain     feed_forward.router.correction
 FEED_FORWARD.gate.tid2eid!                                         plain     feed_forward.router.experts_of_token
 ffn.gate.bias!                                                     plain     feed_forward.router.correction
 FEED_FORWARD.shared_experts.w1                                     plain     feed_forward.shared.gate
 FEED_FORWARD.shared_experts.w3                                     plain     feed_forward.shared.up
 FEED_FORWARD.shared_experts.w2                                     plain     feed_forward.shared.down
 mlp.gate.moe_statics.e_score_correction_bias!                      flat      feed_forward.router.correction
-feed_forward.expert_bias!                                          plain     feed_forward.router.correction
+FEED_FORWARD.(?:gate.)?expert_bias!                                plain     feed_forward.router.correction
 FEED_FORWARD.experts.gate_up_proj!  experts  feed_forward.experts.gate.weight feed_forward.experts.up.weight
 FEED_FORWARD.experts.gate_up_proj_bias!             experts  feed_forward.experts.gate.bias feed_forward.experts.up.bias
 FEED_FORWARD.experts.(up|down)_proj!                               experts   feed_forward.experts.\1.weight
@@ -195,6 +204,7 @@ NORMS = """
     attn_norm
     post_self_attn_layernorm post_attention_layernorm
     ln_2 norm_2 ln_mlp ffn_norm feedforward_layernorm channel_pre_norm pre_ff_layernorm pre_feedforward_layernorm
+    pre_mlp_layernorm
     post_feedforward_layernorm_1 pre_feedforward_layernorm_2 post_feedforward_layernorm_2
     post_feedforward_layernorm post_mlp_layernorm final_layer_norm
 """.split()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from planner.contract import Architecture
+from planner.contract import as_architecture
 from planner.errors import PlannerError
 from planner.sources import Checkpoint
 from planner.witness import checks
@@ -25,7 +26,7 @@ CHECKS = (
 
 
 def verify(
-    architecture: Architecture,
+    architecture: Any,
     full: bool = False,
     *,
     checkpoint: Checkpoint | None = None,
@@ -33,13 +34,16 @@ def verify(
 ) -> Report:
     """Run the checklist on a contract made small; `full` keeps its depth and reads longer sequences.
 
+    `architecture` is what `load` takes.
+
     The headers of a `checkpoint` (`sources.read_headers`) are held to the contract too, as it is. `progress` is told
     the share of the checklist that is done and what comes next.
 
     >>> import planner
-    >>> planner.verify(planner.load("gqa-8")).passed
+    >>> planner.verify("gqa-8").passed
     True
     """
+    architecture = as_architecture(architecture)
     scaled = scaled_down(architecture, every_layer=full)
     report = Report(architecture.name, scaled=scaled.changes)
     try:

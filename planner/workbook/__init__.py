@@ -2,8 +2,8 @@
 
 Every formula is printed from the recorded one that the program computes with (`planner.notation.excel`), over named
 cells and the columns of tables; beside it stands the value that the program computed. `contents` decides what is shown;
-`live_plan`, `subject`, `condensed` and `ranked` put words in the place of numbers; `book` writes cells, and each sheet
-has its module.
+`live_plan`, `subject`, `condensed` and `ranked` put words in the place of numbers; `ranges` and `contract_rules` say
+what cells may hold; `book` writes cells, and each sheet has its module.
 """
 
 from __future__ import annotations

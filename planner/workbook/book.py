@@ -18,11 +18,13 @@ from xlsxwriter.utility import xl_rowcol_to_cell
 from planner.arithmetic import Value, evaluate
 from planner.errors import UsageError
 from planner.notation import excel
+from planner.workbook.ranges import Range
 
 # No text becomes a formula, a link or a number by what it looks like.
 OPTIONS = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
-INK, GREY, RULE, HEAD, YELLOW = "#1F2933", "#6B7780", "#C9D1D9", "#E8EDF2", "#FFF6CC"
+INK, GREY, RULE, HEAD, YELLOW, RED = "#1F2933", "#6B7780", "#C9D1D9", "#E8EDF2", "#FFF6CC", "#B42318"
 LEFT, RIGHT = {"align": "left", "indent": 1}, {"align": "right", "indent": 1}
+WRONG = {"font_color": "#FFFFFF", "bg_color": RED}
 _BASE = {"font_name": "Arial", "font_size": 10, "font_color": INK, "valign": "top"}
 STYLES: dict[str, dict[str, Any]] = {
     "title": {"font_size": 16, "bold": True},
@@ -40,21 +42,27 @@ STYLES: dict[str, dict[str, Any]] = {
     "unit_right": {"font_color": GREY, **RIGHT},
     "link": {"font_color": "#1D5F9E", "underline": 1},
     "verdict": {"bold": True, **RIGHT},
-    "verdict_text": LEFT,
+    "indented": LEFT,
+    "section_check": {"font_color": "#FFFFFF", "bottom": 1, "bottom_color": RULE, **LEFT},
     "line": {"font_name": "Courier New", "font_size": 9},
     "code": {"font_name": "Courier New", "font_size": 9, "text_wrap": True, **LEFT},
     "input": {"bg_color": YELLOW, "border": 1, "border_color": RULE, "locked": False, **RIGHT},
-    "choice": {"bg_color": YELLOW, "border": 1, "border_color": RULE, "locked": False, "align": "left"},
+    "choice": {"bg_color": YELLOW, "border": 1, "border_color": RULE, "locked": False, **LEFT},
+    "wrong": {**WRONG, **RIGHT},
     "figure": RIGHT,
     "total": {**RIGHT, "bold": True, "top": 1, "top_color": RULE},
     "total_number": {"align": "left", "font_color": GREY, "top": 1, "top_color": RULE},
-    "total_text": {"bold": True, "top": 1, "top_color": RULE},
+    "total_text": {"bold": True, "top": 1, "top_color": RULE, **LEFT},
 }
-MARKS = {"does not fit": {"font_color": "#B42318", "bold": True}, "tight": {"font_color": "#9A5B00"}}
+BAD = {"font_color": RED, "bold": True}
+MARKS: dict[str, dict[str, Any]] = {"does not fit": BAD, "tight": {"font_color": "#9A5B00"}}
 """How verdicts look that ask for attention."""
+OK = "ok"
+"""What a check says of yellow cells that hold what they may; of others it says what is wrong with the first."""
 A3, A4 = 8, 9
 LINE, PER_WIDTH, HIGHEST = 12.75, 1.2, 409
 """Points of a line, characters of an average text that a unit of column width holds, and points of the highest row."""
+GIB = 2**30
 NUMBER = "#,##0"
 FORMATS = {
     "GiB": "#,##0.00",
@@ -81,11 +89,15 @@ def number_format(unit: str, value: Any = 0) -> str:
 
 @dataclass
 class Book:
-    """A workbook that is being written. `values` are those of the named cells, `names` the cells by name."""
+    """A workbook that is being written.
+
+    `values` are those of the named cells, `names` the cells by name, `lists` the areas of texts to choose from.
+    """
 
     file: Any
     values: dict[str, Value] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    lists: dict[str, str] = field(default_factory=dict)
     _styles: dict[Any, Any] = field(default_factory=dict)
     _sheets: list[Sheet] = field(default_factory=list)
 
@@ -156,38 +168,43 @@ class Sheet:
         else:
             self.made.write_number(row, column, value, shown)
 
-    def formula(self, row: int, column: int, text: str, value: Any, unit: str = "1", style: str = "figure") -> None:
-        """A formula, without its leading ``=``, and the value that it has now."""
+    def formula(
+        self, row: int, column: int, text: str, value: Any, unit: str = "1", style: str = "figure", check: str = ""
+    ) -> None:
+        """A formula, without its leading ``=``, and the value that it has now; both only while `check` says `OK`."""
+        if check:
+            text, value = f'IF({check}="{OK}",{text},"")', value if self.book.values[check] == OK else ""
         if len(text) > 8000:
             raise UsageError(f"{self.name}: a formula of {len(text):,} characters does not fit a cell")
         shown = self.book.style(style, number_format(unit, value))
         self.made.write_formula(row, column, f"={text}", shown, cached(value))
 
-    def live(self, row: int, column: int, tree: Value, unit: str = "1", style: str = "figure") -> Value:
+    def live(self, row: int, column: int, tree: Value, unit: str = "1", *, check: str) -> Value:
         """The formula of a recorded figure over named cells; returns its value."""
         value = evaluate(tree, self.book.values)
-        self.formula(row, column, excel(tree, self.book.cell_of), value, unit, style)
+        self.formula(row, column, excel(tree, self.book.cell_of), value, unit, check=check)
         return value
 
-    def input(self, row: int, column: int, value: Any, unit: str = "1", rule: dict[str, Any] | None = None) -> None:
-        """A yellow cell to change; `rule` is what data validation allows there."""
+    def input(self, row: int, column: int, value: Any, unit: str = "1", allowed: Range | None = None) -> None:
+        """A yellow cell to change, which turns red where it holds what is not allowed."""
         if isinstance(value, str):
             self.text(row, column, value, "choice")
         else:
             self.number(row, column, value, unit, "input")
-        if rule:
-            self.made.data_validation(row, column, row, column, rule)
+        if allowed:
+            self.made.data_validation(row, column, row, column, allowed.validation())
+            broken = allowed.broken(xl_rowcol_to_cell(row, column))
+            self.mark(row, row, column, broken, WRONG)
 
     def mark_verdicts(self, first: int, last: int, column: int) -> None:
         """Colour the verdicts of some rows as `MARKS` says, whatever they become."""
         for text, look in MARKS.items():
-            condition = {
-                "type": "cell",
-                "criteria": "==",
-                "value": f'"{text}"',
-                "format": self.book.file.add_format(look),
-            }
-            self.made.conditional_format(first, column, last, column, condition)
+            self.mark(first, last, column, f'{xl_rowcol_to_cell(first, column)}="{text}"', look)
+
+    def mark(self, first: int, last: int, column: int, when: str, look: dict[str, Any]) -> None:
+        """Colour the cells for which a formula, written for the first of them, is true."""
+        condition = {"type": "formula", "criteria": f"={when}", "format": self.book.file.add_format(look)}
+        self.made.conditional_format(first, column, last, column, condition)
 
     def set_heights(self) -> None:
         """Rows of several lines, since not every program measures them when it opens a file."""
@@ -213,39 +230,23 @@ class Sheet:
         heads: Sequence[str],
         rows: int,
         left: Collection[str] = (),
+        first: str = "head",
         **options: Any,
     ) -> None:
-        """An Excel table over cells that are written before or after; heads are those of numbers, but for `left`."""
+        """An Excel table over cells that are written before or after; heads are those of numbers, but for `left`.
+
+        `first` is the style of the first.
+        """
         area = (row, column, row + max(rows, 1), column + len(heads) - 1)
         columns = [
-            {"header": head, "header_format": self.book.style("head" if head in left else "head_right")}
+            {"header": head, "header_format": self.book.style("head_left" if head in left else "head_right")}
             for head in heads
         ]
+        columns[0]["header_format"] = self.book.style(first)
         for head, formula in options.pop("formulas", {}).items():
             columns[list(heads).index(head)]["formula"] = formula
         settings = {"name": name, "columns": columns, "style": "Table Style Light 1", "banded_rows": False}
         self.made.add_table(*area, {"autofilter": False, **settings, **options})
-
-
-WHOLE = {"validate": "integer", "criteria": ">=", "error_title": "A whole number", "error_message": "1 or more"}
-ANY = {"validate": "decimal", "criteria": ">=", "value": 0, "ignore_blank": True, "error_message": "0 or more"}
-SHARE = {
-    "validate": "decimal",
-    "criteria": "between",
-    "minimum": 0.000001,
-    "maximum": 1,
-    "error_message": "a share above 0 and up to 1",
-}
-
-
-def whole(least: int = 1) -> dict[str, Any]:
-    """Data validation: a whole number."""
-    return {**WHOLE, "value": least, "error_message": f"{least} or more"}
-
-
-def choice(area: str) -> dict[str, Any]:
-    """Data validation: one of the texts in an area."""
-    return {"validate": "list", "source": f"={area}", "error_message": "choose one of the list"}
 
 
 def cached(value: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from planner import accounts
 from planner.arithmetic import Value
-from planner.storage import cache_format
 from planner.workbook.condensed import CacheRow, Condensed, Slots, rule_words
 from planner.workbook.subject import Subject
 
@@ -37,8 +36,7 @@ def cache(one: Subject, condensed: Condensed, slots: Slots, kv: str) -> dict[str
 
 def position_bytes(one: Subject, row: CacheRow, kv: str) -> Value:
     """Bytes of one position of a cache entry in all layers that have it."""
-    stored = cache_format(row.entry.stored_in(kv, one.architecture.activations))
-    return row.count * stored.bytes_per_position(row.entry.heads, row.entry.width)
+    return row.count * accounts.position_bytes(row.entry, kv, one.architecture.activations)
 
 
 def weight_bytes(one: Subject, weights: str) -> Value:

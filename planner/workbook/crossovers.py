@@ -11,9 +11,11 @@ from planner.formula import Formula, formulas
 from planner.notation import excel
 from planner.quantities import quantity
 from planner.storage import cache_format, weight_format
-from planner.workbook.book import Book, Sheet
+from planner.workbook.book import GIB, Book, Sheet
 from planner.workbook.condensed import cache_curve
 from planner.workbook.contents import Contents
+from planner.workbook.inputs import CHECK_OF_PLAN
+from planner.workbook.ranges import whole
 
 WIDTHS = (38, 20, 10, 60, 44)
 CURVES = 8
@@ -47,7 +49,7 @@ def _closed_forms(sheet: Sheet, made: Contents, row: int) -> int:
         values[name] = evaluate(tree, sheet.book.values)
         cells[name] = f"$B${row + 1}"
         sheet.text(row, 0, name)
-        sheet.live(row, 1, tree, said.unit)
+        sheet.live(row, 1, tree, said.unit, check=CHECK_OF_PLAN)
         sheet.text(row, 2, "" if said.unit == "1" else said.unit, "unit")
         sheet.text(row, 3, said.meaning, "note")
         row += 1
@@ -62,7 +64,7 @@ def _closed_forms(sheet: Sheet, made: Contents, row: int) -> int:
         except ZeroDivisionError:
             value = "never"
         text = f'IFERROR({excel(entry.tree, cells.__getitem__)},"never")'
-        sheet.formula(row, 1, text, value, "crossover")
+        sheet.formula(row, 1, text, value, "crossover", check=CHECK_OF_PLAN)
         sheet.text(row, 2, "" if entry.unit == "1" else entry.unit, "unit")
         sheet.text(row, 3, entry.summary, "wrap")
         sheet.text(row, 4, entry.validity, "note")
@@ -81,13 +83,9 @@ def _known(book: Book, made: Contents) -> Iterator[tuple[str, Value]]:
         yield name, word(f"plan_{name}")
     yield "kv_bytes_per_token", word("plan_cache_bytes_per_token")
     yield "weight_elem_bytes", word("plan_weight_bytes") / word("plan_parameters")
-    plan_words = {entry.name for entry in live.inputs}
-    if "sequences" in plan_words:
+    if live.plan.workload.lengths is None:
         yield "batch", word("sequences")
-    if "context" in plan_words:
-        yield "context", word("context")
-    elif {"isl", "osl"} <= plan_words:
-        yield "context", word("isl") + word("osl") - 1
+        yield "context", live.longest
     yield "n_layers", live.subject.live.n_layers
     for field in live.subject.fields:
         leaf = field.path.rpartition(".")[2]
@@ -120,9 +118,9 @@ def _curves(sheet: Sheet, made: Contents, row: int) -> int:
         if point == 0:
             sheet.number(place, FIRST_CURVE, 0)
         elif point == 1:
-            sheet.input(place, FIRST_CURVE, step)
+            sheet.input(place, FIRST_CURVE, step, allowed=whole())
         else:
-            sheet.formula(place, FIRST_CURVE, f"H{place}+$H${top + 4}", step * point)
+            sheet.formula(place, FIRST_CURVE, f"H{place}+N($H${top + 4})", step * point)
         for at in range(len(shown)):
             _point(sheet, made, at, place, step * point, tree)
     chart = sheet.book.file.add_chart({"type": "scatter", "subtype": "straight"})
@@ -158,15 +156,16 @@ def _point(sheet: Sheet, made: Contents, at: int, row: int, context: int, tree: 
 
     def cell(name: str) -> str:
         if name == "context":
-            return f"$H{row + 1}"
+            return f"N($H{row + 1})"
         if name in made.slots.cache:
             return f"INDEX(CacheBytes[{name}],{kv_row})"
         return f"INDEX(Models[{name}],{at + 1})"
 
     cached = cache_bytes(one.architecture, [context], kv=kv)
-    sheet.formula(row, FIRST_CURVE + 1 + 2 * at, f"({excel(tree, cell)})/1073741824", cached / 2**30, "GiB")
+    text = f"({excel(tree, cell)})/{GIB}"
+    sheet.formula(row, FIRST_CURVE + 1 + 2 * at, text, cached / GIB, "GiB", check=one.check)
     column = made.weights.index(weights) + 1
     first, last = made.weights[0], made.weights[-1]
     stored = weight_bytes(one.architecture, weights)
-    text = f"INDEX(WeightBytes[[{first}]:[{last}]],{at + 1},{column})/1073741824"
-    sheet.formula(row, FIRST_CURVE + 2 + 2 * at, text, stored / 2**30, "GiB")
+    text = f"INDEX(WeightBytes[[{first}]:[{last}]],{at + 1},{column})/{GIB}"
+    sheet.formula(row, FIRST_CURVE + 2 + 2 * at, text, stored / GIB, "GiB", check=one.check)

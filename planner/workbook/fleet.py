@@ -21,9 +21,12 @@ from planner.rules import CAUSAL
 from planner.textbook.cost import usd_per_mtok
 from planner.textbook.memory_traffic import logits_bytes
 from planner.traffic import Batch
+from planner.workbook.book import GIB, OK
 from planner.workbook.cases import Case
 from planner.workbook.contents import Contents
 from planner.workbook.hardware import devices_of, listed_usd, peak_of
+from planner.workbook.inputs import CHECK_OF_INPUTS
+from planner.workbook.ranges import price
 from planner.workbook.ranked import OF_MODEL, OF_WEIGHTS, forms
 from planner.workbook.steps import Steps
 
@@ -82,9 +85,16 @@ class Fleet:
         name, layout = at("accelerator"), f"INDEX(Models[layout],{at('model_row')})"
         yield "accelerator_row", f'=IF({name}="",0,IFERROR(MATCH({name},Accelerators[name],0),0))'
         whole = f"{at('count')}/{tp}"
-        wrong = f"OR(N({at('count')})<1,IFERROR({whole}<>INT({whole}),TRUE))"
-        count = f'IF({wrong},"{self.miscounted}","")'
-        reason = f'IF({at("accelerator_row")}=0,"unknown accelerator",IF({layout}<>"",{layout},{count}))'
+        usd = price("usd_per_hour")
+        reason = '""'
+        for wrong, sentence in (
+            (f'{CHECK_OF_INPUTS}<>"{OK}"', f'"Inputs: "&{CHECK_OF_INPUTS}'),
+            (usd.broken(at("usd_per_hour")), f'"usd_per_hour is not {usd.rule}"'),
+            (f"OR(N({at('count')})<1,IFERROR({whole}<>INT({whole}),TRUE))", f'"{self.miscounted}"'),
+            (f'{layout}<>""', layout),
+            (f"{at('accelerator_row')}=0", '"unknown accelerator"'),
+        ):
+            reason = f"IF({wrong},{sentence},{reason})"
         yield "rank_reason", f'=IF(OR({at("ok")}<>1,{name}=""),"",{reason})'
         known = f'AND({at("ok")}=1,{at("accelerator_row")}>0,{at("rank_reason")}="")'
         yield "rank_ok", f"=IF({known},1,0)"
@@ -106,7 +116,7 @@ class Fleet:
             yield column, when(excel(tree, cell))
         left, tight = at("headroom_bytes"), excel(TIGHT * word("device_memory_bytes"), at)
         yield "verdict", when(f'IF({left}<0,"does not fit",IF({left}<{tight},"tight","fits"))', '""')
-        yield "headroom_gib", when(excel(word("headroom_bytes") / 2**30, at), '""')
+        yield "headroom_gib", when(excel(word("headroom_bytes") / GIB, at), '""')
         listed = f'IF(N({figure("usd_per_hour")})>0,{figure("usd_per_hour")},"{NOT_KNOWN}")'
         yield HOUR, when(f"IF(N({at('usd_per_hour')})>0,{at('usd_per_hour')},{listed})", '""')
         for column in FLOORS:
@@ -154,7 +164,7 @@ class Fleet:
             values[name] = found[name] = evaluate(tree, values) if known else NOT_KNOWN
         left = found["headroom_bytes"]
         verdict = next(text for held, text in verdicts(left, device.memory_bytes) if held)
-        said = {"rank_ok": 1, "timed": int(timed), "verdict": verdict, "headroom_gib": left / 2**30}
+        said = {"rank_ok": 1, "timed": int(timed), "verdict": verdict, "headroom_gib": left / GIB}
         return {**found, **said, HOUR: NOT_KNOWN if hour is None else hour}
 
 
@@ -165,8 +175,8 @@ def fleet_of(made: Contents) -> Fleet | None:
     steps = Steps("fleet_step")
     layout = made.plan.layout
     each = ceil_div(word("batch"), word("count") / layout.tp)
-    price = usd_per_mtok(word(HOUR) * layout.tp, word("floor_tpot_s"), each)
-    found = {"headroom_bytes": _headroom(made, each), **_floors(made, each), "floor_usd_per_mtok_output": price}
+    per_mtok = usd_per_mtok(word(HOUR) * layout.tp, word("floor_tpot_s"), each)
+    found = {"headroom_bytes": _headroom(made, each), **_floors(made, each), "floor_usd_per_mtok_output": per_mtok}
     trees = {name: steps.split(tree) for name, tree in found.items()}
     return Fleet(made, trees, steps.trees)
 

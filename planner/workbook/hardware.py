@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from planner import catalogue, pricing
@@ -9,7 +10,7 @@ from planner.cost import hour_price_of
 from planner.device import Accelerator
 from planner.errors import PlannerError
 from planner.plan import Plan
-from planner.workbook.book import A3, Book, Sheet
+from planner.workbook.book import A3, GIB, Book, Sheet
 from planner.workbook.contents import Contents
 
 SHOWN = {
@@ -58,7 +59,7 @@ def write(book: Book, made: Contents) -> None:
     row = first + len(devices) + 2
     sheet.section(row, "Prices of an accelerator's hour, the newest of each offer", len(WIDTHS))
     known = made.plan.prices.as_of or "today"
-    sheet.text(row + 1, 0, f"as of {known}; of several the plan takes the newest, then the lowest", "subtitle")
+    sheet.text(row + 1, 0, f"as of {known}; of several the plan takes the lowest", "subtitle")
     offers = pricing.prices(as_of=made.plan.prices.as_of).to_dict("records")
     sheet.made.set_h_pagebreaks([row])
     sheet.heads(row + 2, PRICES, right=("usd_per_hour",))
@@ -100,11 +101,13 @@ def _device(sheet: Sheet, made: Contents, row: int, device: Accelerator, heads: 
     for column, head in enumerate(heads):
         if head == "memory_gib":
             cell = f"I{row + 1}"
-            sheet.formula(row, column, f"{cell}/1073741824", device.memory_bytes / 2**30, "GiB")
+            sheet.formula(row, column, f"{cell}/{GIB}", device.memory_bytes / GIB, "GiB")
             continue
         value = figures[head] if head in figures else getattr(device, head)
         if isinstance(value, str):
-            sheet.text(row, column, value, "unit" if head in ("price", "confidence") else "text")
+            sheet.text(
+                row, column, value, "unit" if head in ("price", "confidence") else "indented" if column else "text"
+            )
         else:
             sheet.number(row, column, value, SHOWN.get(head, "FLOP/s"))
 
@@ -116,8 +119,6 @@ def listed_usd(plan: Plan, device: Accelerator) -> float | None:
 
 def _price(plan: Plan, device: Accelerator) -> tuple[float | None, str]:
     """The listed hour that the plan would take on a device, with provider and date."""
-    from dataclasses import replace
-
     asked = replace(plan.prices, usd_per_hour=None, purchase_usd=None)
     try:
         hour = hour_price_of(replace(plan, accelerator=device, prices=asked))

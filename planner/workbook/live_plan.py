@@ -25,6 +25,7 @@ from planner.summary import Load, summary
 from planner.textbook.cost import owned_usd_per_hour
 from planner.timing import reach
 from planner.traffic import compute_bases, over_host
+from planner.workbook import ranges
 from planner.workbook.subject import Subject, numbers_of, slug, subject, words_of
 
 HOUR = "usd_per_accelerator_hour"
@@ -61,6 +62,13 @@ class Input:
     meaning: str
     basis: str
 
+    @property
+    def allowed(self) -> ranges.Range:
+        """The numbers that it may be."""
+        if self.name in LOADS:
+            return ranges.whole(0 if self.name == "context" else 1)
+        return ranges.price(self.name) if self.name in PRICES else ranges.assumed(self.name)
+
 
 @dataclass(frozen=True)
 class Device:
@@ -76,12 +84,17 @@ class Device:
     power_w: Value
     unified_memory: bool
     routes: Mapping[int, str]
+    spread: Mapping[int, int]
     computes: Mapping[str, str]
     peak_flops: Mapping[str, Value]
 
     def route(self, devices: int) -> str:
         """The figure that bounds an exchange among so many."""
         return self.routes[devices]
+
+    def domains(self, devices: int) -> int:
+        """Domains of the link over which so many lie."""
+        return self.spread[devices]
 
     def compute_format(self, stored: str) -> str:
         """The format that tensors stored so are multiplied in."""
@@ -121,6 +134,14 @@ class LivePlan:
         numbers = {entry.name: entry.value for entry in self.inputs if entry.value is not None}
         return {**self.subject.values, **self.device, **numbers, HOUR: self.hour}
 
+    @property
+    def longest(self) -> Value:
+        """Positions of the longest sequence."""
+        if self.plan.workload.lengths is not None:
+            return self.plan.longest
+        stated = any(entry.name == "context" for entry in self.inputs)
+        return word("context") if stated else word("isl") + word("osl") - 1
+
     def movable(self) -> list[str]:
         """Accelerators for which the same formulas hold.
 
@@ -132,7 +153,7 @@ class LivePlan:
         reaches = _reaches(self.plan)
 
         def alike(other: Accelerator) -> bool:
-            same = all(other.route(n) == device.route(n) for n in reaches)
+            same = all((other.route(n), other.domains(n)) == (device.route(n), device.domains(n)) for n in reaches)
             same &= over_host(replace(self.plan, accelerator=other)) == over_host(self.plan)
             try:
                 same &= all(other.compute_format(b) == device.compute_format(b) for b in self.bases.values())
@@ -234,6 +255,7 @@ def _in_words(plan: Plan, model: Architecture, bases: Mapping[str, str], inputs:
             own.name,
             unified_memory=own.unified_memory,
             routes={n: own.route(n) for n in _reaches(plan)},
+            spread={n: own.domains(n) for n in _reaches(plan)},
             computes=computes,
             peak_flops=peaks,
             **rates,

@@ -40,7 +40,7 @@ def write(book: Book, made: Contents) -> None:
 
 def _subtotals(sheet: Sheet, made: Contents, row: int) -> int:
     columns = ("parameters", "active_parameters", made.weights[0])
-    sheet.section(row, "Parameters by role", FIRST_FORMAT + 1)
+    sheet.section(row, f"Parameters by role, and their bytes in {made.weights[0]}", FIRST_FORMAT + 1)
     sheet.heads(row + 1, ["no", "model", "role", "", "", "", "", *columns], right=columns)
     row += 2
     for number, one in enumerate(made.subjects, 1):
@@ -49,15 +49,14 @@ def _subtotals(sheet: Sheet, made: Contents, row: int) -> int:
         for role in (*roles, "all"):
             style = "figure" if role != "all" else "total"
             sheet.number(row, 0, number, style="number" if role != "all" else "total_number")
-            sheet.text(row, 1, one.name, "text" if role != "all" else "total_text")
-            for place in range(2, 7):
-                sheet.text(row, place, role if place == 2 else "", "text" if role != "all" else "total_text")
+            for place, text in enumerate((one.name, role, *[""] * 4), 1):
+                sheet.text(row, place, text, "indented" if role != "all" else "total_text")
             for place, column in enumerate(columns, 7):
                 trees = [_amount(entry, column) for entry in rows if role in ("all", entry.stated.role)]
                 value = sum(evaluate(tree, one.values) for tree in trees)
                 which = "" if role == "all" else f",Tensors[role],C{row + 1}"
                 text = f"SUMIFS({column_of('Tensors', column)},Tensors[no],A{row + 1}{which})"
-                sheet.formula(row, place, text, value, style=style)
+                sheet.formula(row, place, text, value, style=style, check=one.check)
             row += 1
     return row
 
@@ -81,7 +80,7 @@ def _tensors(sheet: Sheet, made: Contents, row: int) -> int:
             _texts(sheet, row, (number, one.name, entry.path, entry.stated.role, entry.stated.component))
             trees = [entry.live.each, entry.count * entry.live.copies]
             trees += [_amount(entry, column) for column in heads[7:]]
-            _trees(sheet, row, 5, trees)
+            _trees(sheet, row, 5, trees, one.check)
             row += 1
     sheet.table(first, 0, "Tensors", heads, row - first - 1, TENSORS[:5])
     return row
@@ -95,7 +94,7 @@ def _products(sheet: Sheet, made: Contents, row: int) -> int:
         for entry in condensed.products:
             texts = (entry.path, entry.component, entry.domain, entry.rule, entry.form, entry.slot)
             _texts(sheet, row, (number, one.name, *texts))
-            _trees(sheet, row, len(PRODUCTS) - 1, [entry.macs])
+            _trees(sheet, row, len(PRODUCTS) - 1, [entry.macs], one.check)
             row += 1
     sheet.table(first, 0, "Products", PRODUCTS, row - first - 1, PRODUCTS[:8])
     return row
@@ -109,9 +108,9 @@ def _cache(sheet: Sheet, made: Contents, row: int) -> int:
         for entry in condensed.cache:
             chosen = {None: "as chosen", "model": "as activations"}.get(entry.entry.format, str(entry.entry.format))
             _texts(sheet, row, (number, one.name, entry.path, entry.rule, chosen))
-            _trees(sheet, row, 5, [entry.entry.heads, entry.entry.width])
+            _trees(sheet, row, 5, [entry.entry.heads, entry.entry.width], one.check)
             sheet.text(row, 7, entry.slot, "unit")
-            _trees(sheet, row, 8, [entry.count, *(position_bytes(one, entry, kv) for kv in made.kv)])
+            _trees(sheet, row, 8, [entry.count, *(position_bytes(one, entry, kv) for kv in made.kv)], one.check)
             row += 1
     sheet.table(first, 0, "Cache", [*CACHE, *made.kv], row - first - 1, [*CACHE[:5], "slot"])
     return row
@@ -120,9 +119,9 @@ def _cache(sheet: Sheet, made: Contents, row: int) -> int:
 def _texts(sheet: Sheet, row: int, texts: Sequence[Any]) -> None:
     sheet.number(row, 0, texts[0], style="number")
     for column, text in enumerate(texts[1:], 1):
-        sheet.text(row, column, text)
+        sheet.text(row, column, text, "indented")
 
 
-def _trees(sheet: Sheet, row: int, column: int, trees: Sequence[Value]) -> None:
+def _trees(sheet: Sheet, row: int, column: int, trees: Sequence[Value], check: str) -> None:
     for place, tree in enumerate(trees, column):
-        sheet.live(row, place, tree)
+        sheet.live(row, place, tree, check=check)

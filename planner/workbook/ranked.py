@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, cast
 
-from planner import catalogue, folds
+from planner import accounts, catalogue, folds
 from planner.arithmetic import OPERATIONS, Value, evaluate, read, word, words
 from planner.bill import CacheEntry, Operation, Part, Product
 from planner.catalogue import Accelerator
@@ -26,7 +26,7 @@ from planner.phases import decode_form, prefill_forms
 from planner.plan import Plan
 from planner.plan_parts import Holders
 from planner.rules import Causal
-from planner.storage import cache_format, weight_format
+from planner.storage import weight_format
 from planner.traffic import Batch, Work, work
 from planner.workbook.condensed import Condensed
 from planner.workbook.subject import Subject, numbers_of, slug
@@ -168,11 +168,11 @@ class _Coefficients:
         """Bytes of a position, by the rule that keeps it."""
         found: dict[str, Value] = {}
         for count, entry in folds.cache(self.live.parts):
-            stored = cache_format(entry.stored_in(kv, self.one.architecture.activations))
             label = self.batch.label(entry.rule)
             name = f"rank_cache_{label}"
             self.slots.kept[name] = label
-            found[name] = found.get(name, 0) + count * stored.bytes_per_position(entry.heads, entry.width)
+            each = accounts.position_bytes(entry, kv, self.one.architecture.activations)
+            found[name] = found.get(name, 0) + count * each
         return found
 
     def _products(self, plan: Plan) -> Iterator[tuple[str, str, Work]]:

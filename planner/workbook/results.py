@@ -14,14 +14,14 @@ from planner.memory import TIGHT
 from planner.notation import excel
 from planner.parallel import ranks
 from planner.phases import Timing
-from planner.summary import UNITS
-from planner.workbook.book import Book, Sheet
+from planner.summary import UNITS, beyond
+from planner.workbook.book import BAD, GIB, OK, Book, Sheet
 from planner.workbook.contents import Contents
+from planner.workbook.inputs import CHECK_OF_PLAN
 from planner.workbook.live_plan import HOUR
 from planner.workbook.steps import Steps
 
 WIDTHS = (34, 24, 10, 18, 84)
-GIB = 2**30
 SUMMARY = (
     ("headroom", "B", "usable memory less reserved and needed"),
     ("ttft_s", "s", "time to the first token of a request, estimated"),
@@ -45,11 +45,15 @@ COSTS = {
     "usd_per_accelerator_hour": "stated, of owning, or listed",
     "replica_usd_per_hour": "accelerators of one replica",
     "fleet_usd_per_hour": "all accelerators",
+    "fleet_usd_per_day": "all accelerators, used or not",
+    "fleet_usd_per_month": "all accelerators, used or not",
     "usd_per_request": "one prefill and a share of the decode steps",
     "usd_per_mtok_input": "a million input tokens, at the planned load",
+    "usd_per_mtok_cached_input": "a million input tokens that are cached already",
     "usd_per_mtok_output": "a million output tokens, at the planned load",
     "usd_per_mtok_blended": "a million tokens of either kind",
     "usd_per_mtok_blended_reserved": "the same with idle hours paid for",
+    "usd_per_user_month": "requests of one user, as many a day as Inputs assumes",
     "idle_usd_per_month": "paid hours without the planned load",
     "requests_per_month": "at the planned load and utilisation",
 }
@@ -98,8 +102,11 @@ class _Results:
         sheet.text(row, 0, "verdict", "strong")
         text, value = self._verdict()
         sheet.formula(row, 1, text, value, style="verdict")
+        sheet.book.define("verdict", sheet.name, row, 1, value)
         sheet.mark_verdicts(row, row, 1)
-        sheet.text(row, 4, "of the rank with the least headroom", "note")
+        text, value = self._remark()
+        sheet.formula(row, 4, text, value, style="note")
+        sheet.mark(row, row, 4, f'{CHECK_OF_PLAN}<>"{OK}"', BAD)
         for name, unit, meaning in SUMMARY:
             row += 1
             sheet.text(row, 0, name, "strong")
@@ -111,22 +118,25 @@ class _Results:
             sheet.text(row, 4, meaning, "note")
 
     def _verdict(self) -> tuple[str, str]:
-        """The verdict over all ranks, or what is wrong with the load, as a formula; and what it is now."""
+        """The verdict over all ranks as a formula, and what it is now."""
         if not self.headrooms:
             return '"unknown"', "unknown"
-        cell, plan = self.sheet.book.cell_of, self.made.plan
+        cell = self.sheet.book.cell_of
         tight, least = TIGHT * word("memory_bytes"), self.shown["headroom"]
         text = f'IF({excel(least, cell)}<0,"does not fit",IF({excel(least, cell)}<{excel(tight, cell)},"tight","fits"))'
         left = self._value(least)
         value = "does not fit" if left < 0 else "tight" if left < self._value(tight) else "fits"
-        inputs = {entry.name for entry in self.live.inputs}
-        learned = plan.model.embedding.learned_positions
-        if learned is not None and plan.workload.lengths is None:
-            length = "context" if "context" in inputs else "(isl+osl-1)"
-            text = f'IF({length}>{learned},"more positions than the {learned:,} learned ones",{text})'
-        if "context" in inputs and "isl" not in inputs:
-            text = f'IF(context<osl,"context has no room for osl",{text})'
-        return text, value
+        known = self.sheet.book.values[CHECK_OF_PLAN] == OK
+        return f'IF({CHECK_OF_PLAN}="{OK}",{text},"unknown")', value if known else "unknown"
+
+    def _remark(self) -> tuple[str, str]:
+        """What stands beside the verdict, as a formula and now: what is wrong with the inputs, or a warning."""
+        text, now = '"of the rank with the least headroom"', "of the rank with the least headroom"
+        stated, check = self.made.plan.model.max_positions, self.sheet.book.values[CHECK_OF_PLAN]
+        for held, sentence in beyond(self.made.plan.longest, stated):
+            text = f'IF({excel(self.live.longest, str)}>{stated},"{sentence}",{text})'
+            now = sentence if held else now
+        return f'IF({CHECK_OF_PLAN}="{OK}",{text},{CHECK_OF_PLAN})', now if check == OK else check
 
     def _section(self, title: str, heads: tuple[str, ...]) -> None:
         self.sheet.section(self.row, title, len(WIDTHS))
@@ -155,7 +165,8 @@ class _Results:
         if second is not None:
             self.waiting.append((row, 3, self.steps.split(second), unit, style))
         elif unit == "B":
-            self.sheet.formula(row, 3, f"B{row + 1}/{GIB}", float(self._value(tree)) / GIB, "GiB", style)
+            gib = float(self._value(tree)) / GIB
+            self.sheet.formula(row, 3, f"B{row + 1}/{GIB}", gib, "GiB", style, check=CHECK_OF_PLAN)
 
     def _value(self, tree: Value) -> Any:
         return "unknown" if self._is_priced(tree) and self.live.hour is None else evaluate(tree, self.values)
@@ -235,7 +246,7 @@ class _Results:
         text = excel(tree, self.sheet.book.cell_of)
         if self._is_priced(tree):
             text = f'IF(ISNUMBER({HOUR}),{text},"unknown")'
-        self.sheet.formula(row, column, text, self._value(tree), unit, style)
+        self.sheet.formula(row, column, text, self._value(tree), unit, style, check=CHECK_OF_PLAN)
 
 
 def _meaning(name: str) -> str:
@@ -244,6 +255,7 @@ def _meaning(name: str) -> str:
         "ttft_s": "prefill of a request from end to end",
         "tpot_s": "mean of the decode steps",
         "prefill_s": "how long a prefill keeps the replica from other work",
+        "burst_ttft_s": "TTFT of the last of all sequences of a replica, whose prompts arrive at once",
     }
     sentence = (inspect.getdoc(member) or "").partition("\n")[0].rstrip(".")
-    return written.get(name) or (sentence if sentence[:2].isupper() else sentence[:1].lower() + sentence[1:])
+    return written.get(name) or (sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:])

@@ -7,31 +7,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xlsxwriter.utility import xl_range_abs
-
 from planner.arithmetic import Value, evaluate, word
 from planner.notation import excel
 from planner.scenarios import TOO_LONG
-from planner.summary import NEVER, NONE, UNITS
+from planner.summary import NEVER, NONE, UNITS, beyond
 from planner.workbook import coefficients
-from planner.workbook.book import A3, ANY, Book, Sheet, choice, number_format, whole
+from planner.workbook.book import A3, GIB, OK, Book, Sheet, number_format
 from planner.workbook.cases import Case
 from planner.workbook.condensed import Crossing, column_formulas, crossing, rule_words
 from planner.workbook.contents import Contents
 from planner.workbook.fleet import INPUTS, SHOWN, Fleet, fleet_of
-from planner.workbook.hardware import devices_of
+from planner.workbook.ranges import choice, price, whole
 from planner.workbook.ranked import unranked
 from planner.workbook.steps import Steps
 
 SPARE = 50
 """Blank rows at the end of the table, for programs that do not extend tables."""
-GIB = {"weight_gib": word("weight_bytes") / 2**30, "cache_gib": word("cache_bytes") / 2**30}
+IN_GIB = {"weight_gib": word("weight_bytes") / GIB, "cache_gib": word("cache_bytes") / GIB}
 WIDTHS = {"model": 24, "weights": 14, "kv": 12, "accelerator": 18, "batch": 8}
-WIDTHS |= {"reason": 72, "crossover_note": 54, **dict.fromkeys(("prefill_flops", "decode_flops", "request_flops"), 26)}
+WIDTHS |= {"reason": 46, "warning": 46, "crossover_note": 54}
+WIDTHS |= dict.fromkeys(("prefill_flops", "decode_flops", "request_flops"), 26)
 PAGE = 330
 """Characters that are still read where they stand on one printed page side by side."""
 LOOK_UP = ("model_row", "cache_row", "weights_column")
-LEFT = ("model", "weights", "kv", "accelerator", "reason", "verdict", "crossover_note")
+LEFT = ("model", "weights", "kv", "accelerator", "verdict", "reason", "warning", "crossover_note")
 HEAD = 4  # the row of the table's head
 
 
@@ -69,13 +68,16 @@ class Table:
         names = list(self.figures)
         names.insert(names.index("cache_bytes") + 1, "crossover_note")
         names.insert(names.index("cache_bytes") + 1, "crossover_tokens")
-        return (*(SHOWN if self.fleet else ()), *GIB, *names, "reason")
+        of_fleet = list(SHOWN) if self.fleet else []
+        of_fleet.insert(1, "reason")  # beside the verdict
+        return (*of_fleet, *IN_GIB, *names, "warning")
 
     @property
     def heads(self) -> tuple[str, ...]:
         """All columns; those behind the answers are hidden."""
         copied = tuple(name for name in self.coefficients if name not in self.figures)
-        behind = ("load_reason", "ok", *LOOK_UP, "learned_positions", *copied, *self.steps.trees, *self.lines)
+        positions = ("learned_positions", "max_positions")
+        behind = ("load_reason", "ok", *LOOK_UP, *positions, *copied, *self.steps.trees, *self.lines)
         fleet = self.fleet.hidden if self.fleet else ()
         return (*self.inputs, *self.shown, *behind, "cache_rate", "cache_limit", "weights_of_a_sequence", *fleet)
 
@@ -115,16 +117,13 @@ def write(book: Book, made: Contents) -> None:
             sheet.made.write_comment(HEAD, column, SHOWN[head][1], {"x_scale": 1.5, "y_scale": 0.6})
     rows = len(made.cases) + SPARE
     formulas = dict(_formulas(table))
-    sheet.table(HEAD, 0, "Scenarios", table.heads, rows, LEFT, autofilter=True, formulas=formulas)
+    sheet.table(HEAD, 0, "Scenarios", table.heads, rows, LEFT, "head_left", autofilter=True, formulas=formulas)
     for row, case in enumerate([*made.cases, *[None] * SPARE], HEAD + 1):
         _row(sheet, table, row, case, formulas)
     last = HEAD + rows
-    lists = {"model": [one.name for one in made.subjects], "weights": made.weights, "kv": made.kv}
-    lists["accelerator"] = [device.name for device in devices_of(made.plan)]
     for column, head in enumerate(table.inputs):
-        rule = ANY if head == "usd_per_hour" else whole()
-        if head in lists:
-            rule = choice(_list(sheet, len(table.heads) + 1 + column, lists[head]))
+        numbers = price(head) if head == "usd_per_hour" else whole()
+        rule = choice(book.lists[head]) if head in book.lists else numbers.validation()
         sheet.made.data_validation(HEAD + 1, column, last, column, rule)
     if table.fleet:
         sheet.mark_verdicts(HEAD + 1, last, table.heads.index("verdict"))
@@ -142,18 +141,11 @@ def _about(made: Contents) -> str:
 
 def _unit(head: str) -> str:
     of_fleet = INPUTS | {name: unit for name, (unit, _) in SHOWN.items()}
-    return "GiB" if head in GIB else of_fleet.get(head, UNITS.get(head, ""))
-
-
-def _list(sheet: Sheet, column: int, texts: list[str]) -> str:
-    for row, text in enumerate(texts, HEAD + 1):
-        sheet.text(row, column, text)
-    sheet.made.set_column(column, column, 14, None, {"hidden": True})
-    return str(xl_range_abs(HEAD + 1, column, HEAD + len(texts), column))
+    return "GiB" if head in IN_GIB else of_fleet.get(head, UNITS.get(head, ""))
 
 
 def _width(head: str) -> float:
-    narrow = head in ("context", "isl", "osl", "count", "usd_per_hour", *GIB)
+    narrow = head in ("context", "isl", "osl", "count", "usd_per_hour", *IN_GIB)
     return WIDTHS.get(head, 13 if narrow else max(16, len(head) + 3))
 
 
@@ -168,7 +160,7 @@ def _row(sheet: Sheet, table: Table, row: int, case: Case | None, formulas: Mapp
                 sheet.input(row, column, values[head] or None, _unit(head))
         else:
             unit = _unit(head)
-            style = "verdict_text" if head == "verdict" else "unit" if head in LEFT else "figure"
+            style = "indented" if head == "verdict" else "unit" if head in LEFT else "figure"
             sheet.formula(row, column, formulas[head].removeprefix("="), values[head], unit, style)
 
 
@@ -183,11 +175,15 @@ def _formulas(table: Table) -> Iterator[tuple[str, str]]:
     yield "cache_row", f'=IFERROR(MATCH({at("model_row")}&"|"&{at("kv")},CacheBytes[key],0),0)'
     formats = f"WeightBytes[[#Headers],[{table.made.weights[0]}]:[{table.made.weights[-1]}]]"
     yield "weights_column", f"=IFERROR(MATCH({at('weights')},{formats},0),0)"
-    yield "learned_positions", f"=IF({at('model_row')}=0,0,INDEX(Models[learned_positions],{at('model_row')}))"
+    for name in ("learned_positions", "max_positions"):
+        yield name, f"=IF({at('model_row')}=0,0,INDEX(Models[{name}],{at('model_row')}))"
     yield "load_reason", f"={_reason(table)}"
     yield "ok", f'=IF(AND({at("load_reason")}="",{at("model_row")}>0),1,0)'
     other = at("rank_reason") if table.fleet else '""'
     yield "reason", f'=IF({at("load_reason")}<>"",{at("load_reason")},{other})'
+    beyond_stated = f"AND({at('max_positions')}>0,{_length(table)}>{at('max_positions')})"
+    said = f"INDEX(Models[warning],{at('model_row')})"
+    yield "warning", f'=IF({at("ok")}=1,IF({beyond_stated},{said},""),"")'
 
     def when_ok(text: str, other: str = '""') -> str:
         return f"=IF({at('ok')}=1,{text},{other})"
@@ -198,7 +194,7 @@ def _formulas(table: Table) -> Iterator[tuple[str, str]]:
     first, last = table.made.weights[0], table.made.weights[-1]
     yield "weight_bytes", when_ok(f"INDEX(WeightBytes[[{first}]:[{last}]],{at('model_row')},{at('weights_column')})")
     given = {"parameters", "active_parameters", "weight_bytes"}
-    for name, tree in {**table.figures, **table.steps.trees, **GIB}.items():
+    for name, tree in {**table.figures, **table.steps.trees, **IN_GIB}.items():
         if name not in given:
             yield name, when_ok(excel(tree, at))
     for name, tree in zip(table.lines, table.crossing.lines, strict=True):
@@ -214,9 +210,13 @@ def _formulas(table: Table) -> Iterator[tuple[str, str]]:
     yield "crossover_tokens", when_ok(f'IF({at("crossover_note")}="",{greatest},"")')
 
 
+def _length(table: Table) -> str:
+    """Positions of a sequence of the row."""
+    return reference("context") if "context" in table.inputs else f"({reference('isl')}+{reference('osl')}-1)"
+
+
 def _reason(table: Table) -> str:
-    at = reference
-    length = at("context") if "context" in table.inputs else f"({at('isl')}+{at('osl')}-1)"
+    at, length = reference, _length(table)
     before, _, after = TOO_LONG.partition("{value}")
     middle, _, end = after.partition("{learned}")
     learned = at("learned_positions")
@@ -224,12 +224,11 @@ def _reason(table: Table) -> str:
     checks = [
         (f'{at("model")}=""', '""'),
         (f"{at('model_row')}=0", '"unknown model"'),
+        (f'INDEX(Models[check],{at("model_row")})<>"{OK}"', f"INDEX(Models[check],{at('model_row')})"),
         (f"{at('weights_column')}=0", '"unknown weight format"'),
         (f"{at('cache_row')}=0", '"unknown cache format"'),
     ]
-    for name in table.made.axes:
-        number = f"N({at(name)})"
-        checks.append((f"OR({number}<1,{number}<>INT({number}))", f'"{name} is not a whole number of at least 1"'))
+    checks += [(whole().broken(at(name)), f'"{name} is not {whole().rule}"') for name in table.made.axes]
     checks.append((f"AND({learned}>0,{length}>{learned})", too_long))
     text = '""'
     for condition, answer in reversed(checks):
@@ -245,7 +244,7 @@ def row_values(table: Table, case: Case | None) -> dict[str, Any]:
 
 def _values(table: Table, case: Case | None) -> dict[str, Any]:
     if case is None:
-        zero = {name: 0 for name in (*LOOK_UP, "ok", "learned_positions")}
+        zero = {name: 0 for name in (*LOOK_UP, "ok", "learned_positions", "max_positions")}
         copied = {name: 0 for name in table.coefficients if name not in table.figures}
         return {**dict.fromkeys(table.heads, ""), **zero, **copied}
     made = table.made
@@ -259,6 +258,7 @@ def _values(table: Table, case: Case | None) -> dict[str, Any]:
         "cache_row": row * len(made.kv) + made.kv.index(case.kv) + 1,
         "weights_column": made.weights.index(case.weights) + 1,
         "learned_positions": learned,
+        "max_positions": one.architecture.max_positions or 0,
     }
     if learned and length > learned:
         blank = {name: 0 for name in ("ok", *(n for n in table.coefficients if n not in table.figures))}
@@ -272,7 +272,7 @@ def _values(table: Table, case: Case | None) -> dict[str, Any]:
         **coefficients.cache(one, condensed, made.slots, case.kv),
     }
     numbers = {**case.numbers, **{name: evaluate(tree, one.values) for name, tree in trees.items()}}
-    for name, tree in {**table.steps.trees, **table.figures, **GIB}.items():
+    for name, tree in {**table.steps.trees, **table.figures, **IN_GIB}.items():
         if name not in numbers:
             numbers[name] = evaluate(tree, numbers)
     lines = {name: _or_zero(tree, numbers) for name, tree in zip(table.lines, table.crossing.lines, strict=True)}
@@ -292,6 +292,7 @@ def _values(table: Table, case: Case | None) -> dict[str, Any]:
         "crossover_tokens": "" if note else greatest,
         "load_reason": "",
         "reason": "",
+        "warning": next((text for held, text in beyond(length, one.architecture.max_positions) if held), ""),
         "ok": 1,
     }
 

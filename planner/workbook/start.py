@@ -6,6 +6,9 @@ import datetime
 
 from planner import __version__
 from planner.assumptions import assumptions
+from planner.errors import UsageError
+from planner.memory import fit
+from planner.plan import Plan
 from planner.plan_file import plan_to_toml
 from planner.workbook.book import Book
 from planner.workbook.contents import Contents
@@ -29,6 +32,11 @@ USE = (
 )
 LEGEND = (
     ("input", 1234, "a cell to change"),
+    (
+        "wrong",
+        1234,
+        "a cell to change that holds what it may not: figures that follow from it are blank until it is mended",
+    ),
     ("figure", 1234, "computed by a live formula, or taken from a source"),
     ("unit_right", "GiB", "units, meanings and sources"),
 )
@@ -40,23 +48,23 @@ def write(book: Book, made: Contents) -> None:
     plan = made.plan
     sheet = book.sheet("Start", (26, 24, 10, 96))
     sheet.text(0, 0, f"Capacity and cost of {', '.join(one.name for one in made.subjects[:3])}", "title")
-    facts = {
-        "planner": __version__,
-        "written": datetime.date.today().isoformat(),
-        "schema_version": SCHEMA,
-        "plan": f"{plan.model.name} on {plan.layout.accelerators} x "
-        f"{'no accelerator' if plan.accelerator is None else plan.accelerator.name}",
-    }
-    row = 2
-    for name, value in facts.items():
+    facts = ("planned model", "accelerators", "verdict", "planner", "written", "schema_version")
+    for row, name in enumerate(facts, 2):
         sheet.text(row, 0, name, "subtitle")
-        if isinstance(value, str):
-            sheet.text(row, 1, value)
-        else:
-            sheet.number(row, 1, value, style="number")
-        row += 1
-    book.define(SCHEMA_NAME, "Start", 4, 1, SCHEMA)
-    row += 1
+    sheet.text(2, 1, plan.model.name)
+    if plan.accelerator is None:
+        sheet.text(3, 1, "none is named")
+    else:
+        count = f"{plan.layout.accelerators} x "
+        sheet.formula(3, 1, f'"{count}"&accelerator', count + plan.accelerator.name, style="text")
+    sheet.formula(4, 1, "verdict", _verdict(plan), style="strong")
+    sheet.mark_verdicts(4, 4, 1)
+    sheet.text(4, 3, "more on the sheet Results", "unit")
+    sheet.text(5, 1, __version__)
+    sheet.text(6, 1, datetime.date.today().isoformat())
+    sheet.number(7, 1, SCHEMA, style="number")
+    book.define(SCHEMA_NAME, "Start", 7, 1, SCHEMA)
+    row = 9
     sheet.section(row, "How to use it", 4)
     for line in USE:
         row += 1
@@ -95,3 +103,11 @@ def write(book: Book, made: Contents) -> None:
         sheet.text(row, 0, line, "line")
         row += 1
     sheet.made.print_area(0, 0, row, 3)
+
+
+def _verdict(plan: Plan) -> str:
+    """What Results will say."""
+    try:
+        return "unknown" if plan.accelerator is None else fit(plan).verdict
+    except UsageError:  # a load that cannot be, of which Inputs says why
+        return "unknown"

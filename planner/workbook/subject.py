@@ -61,8 +61,9 @@ class TensorRow:
 
 @dataclass(frozen=True)
 class Subject:
-    """A decoder in numbers and, as `live`, in words; `fixed` are the numbers that no word stands for."""
+    """A decoder in numbers and, as `live`, in words, which begin with `prefix`; no word stands for those of `fixed`."""
 
+    prefix: str
     architecture: Architecture
     live: Architecture
     fields: tuple[Field, ...]
@@ -72,6 +73,11 @@ class Subject:
     def name(self) -> str:
         """Its name in lists and tables."""
         return self.architecture.name
+
+    @property
+    def check(self) -> str:
+        """The name of the cell that says whether its cells hold what they may."""
+        return f"{self.prefix}_check"
 
     @property
     def values(self) -> dict[str, int]:
@@ -96,7 +102,8 @@ def subject(
 
     Words begin with `prefix`, or with the decoder's name.
     """
-    candidates = list(_candidates(architecture, slug(architecture.name) if prefix is None else prefix))
+    prefix = prefix or slug(architecture.name)
+    candidates = list(_candidates(architecture, prefix))
 
     def recorded(chosen: Iterable[Field]) -> Architecture:
         changes = {path: word(field.name) for field in chosen for path in field.paths}
@@ -106,13 +113,14 @@ def subject(
             attempt(live)
         return live
 
-    kept = _recordable(candidates, recorded)
+    ordered = architecture.pattern is not None  # which says how many layers of a kind there are, too
+    kept = _recordable([field for field in candidates if not (ordered and field.path.endswith("count"))], recorded)
     used = {name for part in recorded(kept).parts() for name in words_of(part)}
     if architecture.stated_parameters is not None:
         used |= {field.name for field in kept if field.paths == ("stated_parameters",)}
     fixed = [field for field in candidates if field not in kept]
     kept = [field for field in kept if field.name in used]
-    return Subject(architecture, recorded(kept), tuple(kept), tuple(fixed))
+    return Subject(prefix, architecture, recorded(kept), tuple(kept), tuple(fixed))
 
 
 def words_of(item: Any) -> Iterator[str]:

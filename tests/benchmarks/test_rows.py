@@ -53,13 +53,15 @@ def by_hand():
         return floor, estimate
 
     floor_ttft, ttft = phase(isl, 1, isl * (isl + 1) / 2, 2 * isl, 1)
+    n = np.minimum(sequences, np.maximum(1, 8192 // isl))  # prompts of a pass
+    prefill = phase(n * isl, 1, n * isl * (isl + 1) / 2, n * 2 * isl, n)[1] / n
     seen = steps * isl + steps * (steps + 1) / 2
     many = sequences * steps
     floor_steps, decode = phase(many, steps, sequences * seen, sequences * (seen + steps), many)
     cache = 131_072.0 * context * sequences
-    needed = 2 * parameters + cache + 4 * vocab * sequences + 8192 * (2 * d_ff + width + 2 * width) * 2
-    request, rate = ttft + decode, sequences / (sequences * ttft + decode)
-    each = hour * (ttft + decode / sequences) / 3600
+    needed = 2 * parameters + cache + 40 * vocab * sequences + 8192 * (2 * d_ff + width + 2 * width) * 2
+    request, rate = ttft + decode, sequences / (sequences * prefill + decode)
+    each = hour * (prefill + decode / sequences) / 3600
     columns = {
         "parameters": np.full(ROWS, float(parameters)),
         "active_parameters": np.full(ROWS, float(parameters)),
@@ -67,7 +69,7 @@ def by_hand():
         "kv_cache_bytes": cache,
         "needed_bytes": needed,
         "usable_bytes": np.full(ROWS, float(memory)),
-        "headroom_bytes": memory * 9 // 10 - 2**30 - needed,
+        "headroom_bytes": memory * 9 // 10 - 3 * 2**28 - needed,
         "ttft_s": ttft,
         "tpot_s": decode / steps,
         "request_s": request,
@@ -81,7 +83,7 @@ def by_hand():
         "usd_per_accelerator_hour": hour,
         "fleet_usd_per_month": hour * 720,
         "usd_per_request": each,
-        "usd_per_mtok_input": hour * ttft / 3600 * 1e6 / isl,
+        "usd_per_mtok_input": hour * prefill / 3600 * 1e6 / isl,
         "usd_per_mtok_output": hour * decode / sequences / 3600 * 1e6 / osl,
         "usd_per_mtok_blended": each * 1e6 / (isl + osl),
     }

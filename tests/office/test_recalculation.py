@@ -214,6 +214,83 @@ def test_scenarios_answer_for_their_own_accelerators(office: Office, tmp_path: P
     assert not found[len(rows) + 1]["verdict"]
 
 
+WRONG = {
+    "sequences": (None, "sequences is not a whole number from 1 to 10^15"),
+    "isl": ("4k", "isl is not a whole number from 1 to 10^15"),
+    "osl": (2.5, "osl is not a whole number from 1 to 10^15"),
+    "usd_per_hour": (-1, "usd_per_hour is not a number from 0.000001 to 1,000,000"),
+    "memory_fraction": (90, "memory_fraction is not a share above 0 and up to 1"),
+    "compute_fraction": (0, "compute_fraction is not a share above 0 and up to 1"),
+    "accelerator": ("h101", "accelerator is none of those for which the same formulas hold"),
+    "mha_d_ff": ("wide", "layers[0].feed_forward.d_ff is not a whole number from 1 to 10^15"),
+    "mha_n_heads": (33, "n_kv_heads does not divide n_heads"),
+}
+
+
+def test_a_yellow_cell_that_holds_what_it_may_not_is_named_and_no_figure_shown(office: Office, tmp_path: Path) -> None:
+    """Validation sees what is typed; a cell is also cleared and pasted over."""
+    plan = make_plan("mha", accelerator="h100-sxm", isl=1000, osl=100, sequences=4)
+    write_workbook([plan, "gemma-3-4b"], tmp_path / "plan.xlsx")
+    for name, (value, _) in WRONG.items():
+        change(tmp_path / "plan.xlsx", tmp_path / f"{name}.xlsx", {name: value})
+    paths = [tmp_path / f"{name}.xlsx" for name in WRONG]
+    change(tmp_path / "plan.xlsx", tmp_path / "other.xlsx", {"gemma_3_4b_window": None, ("Scenarios", "H6"): "cheap"})
+    *computed, other = office.convert([*paths, tmp_path / "other.xlsx"], tmp_path / "out")
+    for (name, (_, sentence)), path in zip(WRONG.items(), computed, strict=True):
+        sheets = values(path)
+        assert errors(sheets) == [], name
+        found = {str(row[0]): row for row in sheets["Results"][4:13]}
+        assert (found["verdict"][1], found["verdict"][4]) == ("unknown", sentence)
+        numbers = [cell for row in sheets["Results"] for cell in row if isinstance(cell, float)]
+        assert numbers == [], name
+        assert sheets["Inputs"][2][:2] == ["check of the yellow cells", sentence]
+        assert sheets["Start"][4][:2] == ["verdict", "unknown"]
+        rows = _scenarios(sheets)
+        contract = name.startswith("mha_")
+        assert {row["reason"] for row in rows["mha"]} == {sentence if contract else f"Inputs: {sentence}"}
+        assert all(row["verdict"] is row["floor_tpot_s"] is None for row in rows["mha"])
+        assert all((row["cache_bytes"] is None) == contract for row in rows["mha"])
+        assert all(row["verdict"] is not None for row in rows["gemma-3-4b"]) == contract
+    sheets = values(other)
+    assert errors(sheets) == []
+    rows = _scenarios(sheets)
+    assert {row["reason"] for row in rows["gemma-3-4b"]} == {
+        "layers[0].mixer.window is not a whole number from 1 to 10^15"
+    }
+    assert rows["mha"][0]["reason"] == "usd_per_hour is not a number from 0.000001 to 1,000,000"
+    assert rows["mha"][0]["verdict"] is None
+    assert all(row["verdict"] for row in rows["mha"][1:])
+    assert sheets["Start"][4][:2] == ["verdict", "fits"]
+
+
+def test_a_load_that_cannot_be_is_named_and_a_long_one_warned_of(office: Office, tmp_path: Path) -> None:
+    write_workbook(make_plan("gpt2", accelerator="h100-sxm", context=600), tmp_path / "gpt2.xlsx")
+    write_workbook(make_plan("gemma-3-4b", accelerator="h100-sxm", isl=600, osl=10), tmp_path / "long.xlsx")
+    change(tmp_path / "gpt2.xlsx", tmp_path / "short.xlsx", {"context": 200})
+    change(tmp_path / "gpt2.xlsx", tmp_path / "learned.xlsx", {"context": 1025})
+    change(tmp_path / "long.xlsx", tmp_path / "beyond.xlsx", {"isl": 10**7, ("Scenarios", "E6"): 10**7})
+    paths = [tmp_path / f"{name}.xlsx" for name in ("short", "learned", "beyond")]
+    short, learned, beyond = map(values, office.convert(paths, tmp_path / "out"))
+    assert errors(short) == errors(learned) == errors(beyond) == []
+    assert short["Results"][5][1:5:3] == ["unknown", "context has no room for osl"]
+    assert learned["Results"][5][1:5:3] == ["unknown", "more positions than the 1,024 learned ones"]
+    warning = "beyond the stated maximum of 131,072 positions"
+    assert beyond["Results"][5][1:5:3] == ["does not fit", warning]
+    first, second, *_ = _scenarios(beyond)["gemma-3-4b"]
+    assert (first["verdict"], first["warning"]) == ("does not fit", warning)
+    assert second["warning"] is None
+
+
+def _scenarios(sheets: dict[str, list[list[object]]]) -> dict[str, list[dict[str, object]]]:
+    """Model -> its rows of the table, by their heads."""
+    head, *table = sheets["Scenarios"][4:]
+    rows: dict[str, list[dict[str, object]]] = {}
+    for row in table:
+        if row and row[0]:
+            rows.setdefault(str(row[0]), []).append(dict(zip(head, row, strict=False)))
+    return rows
+
+
 def test_names_that_look_like_formulas_or_searches_find_their_own_row(office: Office, tmp_path: Path) -> None:
     names = ("abc", "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", '"&A1&"', "a*", "a?c", "a~b", ">1", "<>2", "TRUE", "1")
     small = planner.load("gpt2")

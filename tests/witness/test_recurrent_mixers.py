@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.components.gated_recurrence import GatedRecurrence
-from planner.components.linear_attention import GatedDeltaNet, LightningAttention
+from planner.components.linear_attention import GatedDeltaNet, KimiDeltaAttention, LightningAttention
 from planner.components.norm import RMSNorm
 from planner.components.short_convolution import ShortConvolution
 from planner.components.side_by_side import SideBySide
@@ -32,6 +32,10 @@ def delta_net(**fields):
     return GatedDeltaNet(**sizes, norm=NORM, **fields)
 
 
+def kimi_delta():
+    return KimiDeltaAttention(n_heads=3, head_dim=4, conv_kernel=4, norm=NORM)
+
+
 def lightning():
     return LightningAttention(n_heads=4, head_dim=5, norm=NORM)
 
@@ -51,6 +55,7 @@ MIXERS = {
     "mamba2 with norm before gate": mamba2(norm=NORM, norm_by_group=True, norm_before_gate=True),
     "mamba2 with scales": mamba2(scales=(0.5, 0.7, 1.3, 2.0, 1.1)),
     "delta net": delta_net(),
+    "kimi delta attention": kimi_delta(),
     "lightning attention": lightning(),
     "gated recurrence": gated_recurrence(),
     "short convolution": ShortConvolution(conv_kernel=3),
@@ -78,11 +83,11 @@ class Weights(dict):
     def linear(self, id, x):
         return x @ self[f"{id}.weight"].T + self.get(f"{id}.bias", 0)
 
-    def convolved(self, x):
+    def convolved(self, x, id="conv"):
         """NumPy's own convolution, channel by channel."""
-        filters = self["conv.weight"][:, 0, ::-1]
+        filters = self[f"{id}.weight"][:, 0, ::-1]
         columns = [np.convolve(column, taps)[: len(x)] for column, taps in zip(x.T, filters, strict=True)]
-        return np.stack(columns, axis=1) + self.get("conv.bias", 0)
+        return np.stack(columns, axis=1) + self.get(f"{id}.bias", 0)
 
 
 def products_between(a):
@@ -159,6 +164,38 @@ def of_delta_net(m, x, w):
     return w.linear("out", out.reshape(len(x), -1) * silu(w.linear("z", x)))
 
 
+def of_kimi_delta(m, x, w):
+    """Kimi Team 2025, Kimi Linear, eq. 1, unrolled, with what section 4 puts around it.
+
+    S_t = (I - beta_t k_t k_t^T) Diag(alpha_t) S_(t-1) + beta_t k_t v_t^T, so that S_t is the sum over s of
+    beta_s k_s v_s^T behind the factors of s + 1 ... t, the latest in front.
+    """
+
+    def heads(id):
+        return silu(w.convolved(w.linear(id, x), f"{id}.conv")).reshape(len(x), m.n_heads, m.head_dim)
+
+    def unit(part):
+        return part / np.sqrt((part**2).sum(axis=-1, keepdims=True) + 1e-6)
+
+    q, k, v = unit(heads("q")), unit(heads("k")), heads("v")
+    beta = sigmoid(w.linear("b", x))
+    step = softplus(w.linear("decay_b", w.linear("decay_a", x)) + w["dt_bias"]).reshape(v.shape)
+    alpha = np.exp(-np.exp(w["a_log"])[:, None] * step)
+    out = np.zeros_like(v)
+    for t in range(len(x)):
+        for head in range(m.n_heads):
+            state = np.zeros((m.head_dim, m.head_dim))
+            for s in range(t + 1):
+                term = beta[s, head] * np.outer(k[s, head], v[s, head])
+                for r in range(s + 1, t + 1):
+                    erased = np.eye(m.head_dim) - beta[r, head] * np.outer(k[r, head], k[r, head])
+                    term = erased @ np.diag(alpha[r, head]) @ term
+                state += term
+            out[t, head] = state.T @ q[t, head] / np.sqrt(m.head_dim)
+    out = (rms(out) * w["norm.weight"]).reshape(len(x), -1)
+    return w.linear("o", out * sigmoid(w.linear("gate_b", w.linear("gate_a", x))))
+
+
 def of_lightning(m, x, w):
     """Qin et al. 2024, TransNormerLLM: (Q K^T * M) V, M_ts = exp(-rate (t - s)) up to the diagonal.
 
@@ -203,6 +240,7 @@ PLAIN = {
     Mamba: of_mamba,
     Mamba2: of_mamba2,
     GatedDeltaNet: of_delta_net,
+    KimiDeltaAttention: of_kimi_delta,
     LightningAttention: of_lightning,
     GatedRecurrence: of_gated_recurrence,
     ShortConvolution: of_short_convolution,
@@ -263,6 +301,7 @@ def test_documents_begin_anew_wherever_a_pass_is_cut(name):
         (mamba(), {"conv_state": 12 * 4, "state": 12 * 3}),
         (mamba2(), {"conv_state": (6 * 4 + 2 * 2 * 5) * 3, "state": 6 * 4 * 5}),
         (delta_net(), {"conv_state": (2 * 2 * 4 + 6 * 3) * 4, "state": 6 * 4 * 3}),
+        (kimi_delta(), {"conv_state": 3 * 4 * 4, "state": 3 * 4 * 4}),
         (lightning(), {"state": 4 * 5 * 5}),
         (gated_recurrence(), {"conv_state": 12 * 3, "state": 12}),
         (ShortConvolution(conv_kernel=3), {"conv_state": 16 * 3}),
@@ -277,7 +316,9 @@ def test_a_state_has_one_size_at_every_length(mixer, elements):
         assert found == elements
 
 
-@pytest.mark.parametrize("name", ["lightning attention", "mamba", "mamba2", "delta net", "gated recurrence"])
+@pytest.mark.parametrize(
+    "name", ["lightning attention", "mamba", "mamba2", "delta net", "kimi delta attention", "gated recurrence"]
+)
 def test_float32_stays_float32(name):
     model = decoder(layer(MIXERS[name]), layer(attention()))
     assert Witness(model, random_weights(model)).forward(tokens(4)).dtype == np.float32

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import planner
 from planner import rules
 from planner.components import attention_core, compressed_attention, sparse_attention
 from planner.components.compressed_attention import CompressedAttention
@@ -13,22 +12,13 @@ from planner.components.sparse_attention import NativeSparseAttention, SparseLat
 from planner.components.streams import HyperConnections
 from planner.witness.run import PartRun
 from tests.witness.builders import compressed, decoder, indexed, layer, native, streams
+from tests.witness.planted import assert_caught, collector
 
 DSA = decoder(layer(indexed()))
 NSA = decoder(layer(native()))
 V4 = decoder(layer(compressed()), streams=streams())
 
-FAULTS = {}
-
-
-def fault(model, *checks):
-    """A function that plants a fault, the model that shows it and the checks that must fail."""
-
-    def planted(function):
-        FAULTS[function.__name__] = (function, model, checks)
-        return function
-
-    return planted
+FAULTS, fault = collector()
 
 
 @fault(DSA, "attention as the reference")
@@ -132,9 +122,4 @@ def streams_are_mixed_the_wrong_way_round(patch):
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_fails_the_named_check(name, monkeypatch):
-    plant, model, checks = FAULTS[name]
-    sound = planner.verify(model)
-    assert sound.passed, sound
-    plant(monkeypatch)
-    failed = {check.name for check in planner.verify(model).failed}
-    assert failed >= set(checks), failed
+    assert_caught(FAULTS[name], monkeypatch)

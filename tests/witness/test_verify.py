@@ -2,11 +2,13 @@
 
 import dataclasses
 from math import prod
+from typing import get_args
 
 import numpy as np
 import pytest
 
 import planner
+from planner.contract import Residual
 from planner.sources import Checkpoint
 from planner.sources.packing import Weight
 from planner.sources.presets import names
@@ -114,6 +116,14 @@ def test_what_the_reference_does_not_have_is_named():
     (line,) = (check for check in report.checks if "not in the reference" in str(check.measured))
     assert (line.name, line.passed) == ("mixture as the reference", None)
     assert not [c for c in planner.verify(planner.load("jetmoe-8b")).checks if "not in the" in str(c.measured)]
+
+
+@pytest.mark.parametrize("residual", get_args(Residual))
+def test_every_residual_order_is_that_of_its_equations(residual):
+    body = layer(attention(), residual=residual, residual_scale=2.0, stream_scale=0.5)
+    report = planner.verify(decoder(body))
+    assert report.passed, report
+    assert ("logits as the reference", True) in [(check.name, check.passed) for check in report.checks]
 
 
 def test_a_small_contract_is_not_scaled():

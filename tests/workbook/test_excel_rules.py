@@ -18,6 +18,8 @@ import planner
 from planner.plan import make_plan
 from planner.workbook import write_workbook
 
+pytestmark = pytest.mark.usefixtures("few_spare_rows")
+
 MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 FUNCTIONS = set("AND IF IFERROR INDEX INT ISNUMBER MATCH MAX MIN N OR SUBSTITUTE SUM SUMIFS TEXT".split())
 """All of them are in Excel 2007, so none is written with the prefix _xlfn."""

@@ -13,6 +13,8 @@ from planner.memory import fit
 from planner.plan import make_plan
 from planner.workbook import write_workbook
 
+pytestmark = pytest.mark.usefixtures("few_spare_rows")
+
 KINDS = "llama-3.1-8b mla gemma-3n-e2b gpt-oss-20b deepseek-v3.2 jamba-v0.1".split()
 
 

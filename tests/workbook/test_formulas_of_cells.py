@@ -22,6 +22,8 @@ from planner.workbook.live_plan import live_plan
 from planner.workbook.scenarios import table_of
 from planner.workbook.steps import Steps
 
+pytestmark = pytest.mark.usefixtures("few_spare_rows")
+
 KINDS = (
     "llama-3.1-8b mha mistral-7b-v0.1 gemma-3-12b llama-4-scout deepseek-v3.2 mixtral-8x7b jamba-v0.1 mamba-130m"
 ).split()

@@ -36,6 +36,15 @@ def test_times_are_those_of_the_plan(device, said):
             )
 
 
+def test_tokens_sent_to_experts_on_other_machines_are_timed_alike():
+    plan = make_plan("deepseek-v3", accelerator="h100-sxm", tp=32, attention_dp=32, ep=32, **LOAD)
+    live = live_plan(plan)
+    assert float(evaluate(live.answers.estimate.prefill_s, live.values)) == pytest.approx(
+        timings(plan)[1].prefill_s, rel=1e-12
+    )
+    assert "h200" in live.movable()
+
+
 def test_moved_to_links_without_a_switch_it_times_those_of_the_ranks():
     live = live_plan(make_plan("llama-3.1-8b", accelerator="h100-sxm", count=2, **LOAD))
     assert "mi300x" in live.movable()

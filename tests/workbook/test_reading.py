@@ -12,6 +12,8 @@ from planner.errors import InputError
 from planner.plan import make_plan
 from planner.workbook import read_workbook, write_workbook
 
+pytestmark = pytest.mark.usefixtures("few_spare_rows")
+
 PLANS = (
     ("llama-3.1-8b", {"accelerator": "h100-sxm", "context": 8192, "sequences": 16}),
     ("gemma-3-12b", {}),

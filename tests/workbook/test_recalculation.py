@@ -14,6 +14,8 @@ from planner.summary import Load, crossover, summary
 from planner.workbook import read_workbook, write_workbook
 from tests.workbook.recalculate import recalculated
 
+pytestmark = pytest.mark.usefixtures("few_spare_rows")
+
 INPUTS = {
     "context": 5000,
     "sequences": 12,
@@ -34,8 +36,7 @@ def near(found: object, expected: float) -> bool:
 
 
 @pytest.mark.slow
-def test_a_changed_workbook_computes_what_python_computes(tmp_path, monkeypatch):
-    monkeypatch.setattr("planner.workbook.scenarios.SPARE", 2)  # of many blank rows all say the same
+def test_a_changed_workbook_computes_what_python_computes(tmp_path):
     written = tmp_path / "plan.xlsx"
     write_workbook([make_plan("gemma-3-4b", accelerator="h100-sxm"), "mixtral-8x7b"], written)
     book = openpyxl.load_workbook(written)

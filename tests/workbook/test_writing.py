@@ -89,6 +89,26 @@ def test_lists_of_models_formats_and_accelerators_guard_their_cells(book):
     }
     assert len(lists["Scenarios"]) == 4  # model, weights, kv, accelerator
     assert len(lists["Inputs"]) == 1  # accelerator
+    for rule in lists["Scenarios"]:  # whose rows a user deletes, and with them what else stands there
+        assert rule.formula1.startswith("Inputs!")
+    inputs, (rule,) = book["Inputs"], [rule for rule in lists["Scenarios"] if "A6" in str(rule.sqref)]
+    listed = [row[0].value for row in inputs[rule.formula1.removeprefix("Inputs!").replace("$", "")]]
+    assert listed == ["llama-3.1-8b", "mla", "gemma-3-12b", "mixtral-8x7b"]
+
+
+def test_the_first_sheet_says_what_is_planned_and_whether_it_fits(book, cached):
+    assert [cached["Start"].cell(row, 2).value for row in (3, 4, 5)] == ["llama-3.1-8b", "1 x h100-sxm", "fits"]
+    assert [book["Start"].cell(row, 2).value for row in (4, 5)] == ['="1 x "&accelerator', "=verdict"]
+
+
+def test_a_load_that_cannot_be_is_named_when_it_is_written(tmp_path):
+    write_workbook(make_plan("gpt2", accelerator="h100-sxm", context=2000), tmp_path / "plan.xlsx")
+    sheets = openpyxl.load_workbook(tmp_path / "plan.xlsx", data_only=True)
+    assert sheets["Inputs"]["B3"].value == "more positions than the 1,024 learned ones"
+    assert [cell.value for cell in sheets["Results"][6]][1::3] == ["unknown", sheets["Inputs"]["B3"].value]
+    assert sheets["Start"]["B5"].value == "unknown"
+    numbers = [cell.value for row in sheets["Results"].iter_rows() for cell in row if isinstance(cell.value, float)]
+    assert numbers == []
 
 
 def test_scenarios_are_a_table_with_a_formula_in_every_output_column_and_spare_rows(book):
