@@ -25,7 +25,7 @@ _MODULE_OF = {
     "fit": "memory",
     "flops": "accounts",
     "formulas": "formula",
-    "itemise": "accounts",
+    "itemise": "itemised",
     "load": "sources",
     "parameters": "accounts",
     "plan_frame": "rows",

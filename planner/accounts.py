@@ -6,16 +6,13 @@ A `model` is what `planner.load` takes: a contract, or the name or place of one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from planner import folds
 from planner.bill import CacheEntry, Part, Pass, check_number
 from planner.contract import as_architecture
 from planner.errors import UsageError
 from planner.storage import Scheme, cache_format, weight_format
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 
 def parameters(
@@ -36,26 +33,8 @@ def parameters(
     >>> planner.parameters(planner.load("mixtral-8x7b")), planner.parameters(planner.load("mixtral-8x7b"), active=True)
     (46702792704, 12879925248)
     """
-    _check_split(by, "role", "component")
+    check_split("by", by, "role", "component")
     return folds.parameters(as_architecture(model).parts(), active=active, by=by, lookups=lookups, modules=modules)
-
-
-def itemise(model: Any, *, modules: Sequence[str] = ("body",)) -> DataFrame:
-    """The itemised bill, a row for each stored tensor: path, role, component, shape, copies, parameters."""
-    import pandas
-
-    rows = [
-        {
-            "path": tensor.id.lstrip("/") if tensor.shared else f"{part.path}.{tensor.id}".lstrip("."),
-            "role": tensor.role,
-            "component": tensor.component,
-            "shape": tensor.shape,
-            "copies": count * tensor.copies,
-            "parameters": count * tensor.size,
-        }
-        for part, count, tensor in folds.tensors(as_architecture(model).parts(), modules)
-    ]
-    return pandas.DataFrame(rows)
 
 
 def flops(
@@ -80,13 +59,14 @@ def flops(
     """
     run = Pass(past=past, new=new, emitted=emitted(logits, new), attention=attention, mla=mla_form(mla, past))
     check_number("batch", batch, "sequences")
-    _check_split(by, "component", "product")
+    check_split("by", by, "component", "product")
     return folds.flops(as_architecture(model).parts(), run, batch=batch, by=by)
 
 
-def _check_split(by: str | None, *known: str) -> None:
-    if by is not None and by not in known:
-        raise UsageError(f"by = {by!r:.80} is none of {', '.join(known)}")
+def check_split(name: str, value: str | None, *known: str) -> None:
+    """Refuse with `UsageError` what is none of the known words; None splits nothing."""
+    if value is not None and value not in known:
+        raise UsageError(f"{name} = {value!r:.80} is none of {', '.join(known)}")
 
 
 def emitted(logits: Any, new: Any) -> Any:

@@ -79,18 +79,6 @@ def flops(
     return totals.answer(by is not None)
 
 
-def operations(
-    parts: Sequence[Part], run: Pass, *, batch: Any = 1, modules: Sequence[str] = ("body",)
-) -> dict[str, Any]:
-    """Elements of the named work that is no matrix product, for `batch` equal sequences."""
-    totals = Totals()
-    for part in parts:
-        if part.module in modules:
-            for operation in part.bill.operations:
-                totals.add(operation.id, batch * part.count * operation.elements * run.units(operation))
-    return totals.by
-
-
 def cache(parts: Sequence[Part], modules: Sequence[str] = ("body",)) -> Iterator[tuple[Any, CacheEntry]]:
     """Every cache entry with the number of layers that keep one."""
     for part in parts:

@@ -132,6 +132,25 @@ def test_show_holds_the_bill_to_the_published_figure(capsys):
     assert "published 124,439,808, counted 124,439,808: equal" in err
 
 
+def test_show_lists_the_work_of_a_pass_apart_from_what_is_no_product(capsys):
+    """2 x 32 layers x 32 heads x 128 x 2,048 x 2,049 / 2 pairs; the total is that of the README's example in Python."""
+    status, out, err = run(capsys, "show", "llama-3.1-8b", "--of", "products", "--new", "2Ki")
+    lines = {line.split()[0]: line.split()[-1] for line in out.splitlines()}
+    assert (status, lines["layers[0].mixer.scores"]) == (0, "550,024,249,344")
+    assert out.splitlines()[-1].split() == ["=", "total", "29,688,401,494,016"]
+    assert "assumed: past = 0" in err and "new" not in err
+    _, out, _ = run(capsys, "show", "llama-3.1-8b", "--of", "operations")
+    assert "softmax" in out and "total" not in out
+    _, out, _ = run(capsys, "show", "deepseek-v3", "--of", "cache", "--kv", "fp8")
+    assert out.splitlines()[-1].split() == ["=", "total", "35,136"]
+    for asked, sentence in (
+        (("--past", "5"), "--past is of a pass or a cache; take --of products, cache or operations beside it"),
+        (("--of", "flops"), "of = 'flops' is none of tensors, products, cache, operations"),
+    ):
+        status, out, err = run(capsys, "show", "mha", *asked)
+        assert (status, out, sentence in err) == (2, "", True)
+
+
 def test_the_other_tables(capsys):
     assert any(row["name"] == "deepseek-v3" for row in rows(capsys, "models", "--min-params", "500G"))
     assert {row["path"]: row for row in rows(capsys, "diff", "mha", "mqa")}["layers[0].mixer.n_kv_heads"]["mqa"] == "1"

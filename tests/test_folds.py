@@ -55,17 +55,6 @@ EXPERTS = decoder(layer(1), layer(feed_forward=Mixture(n_experts=8, top_k=2, d_f
 ALL = {"dense": DENSE, "window": WINDOW, "chunk": CHUNK, "latent": LATENT, "experts": EXPERTS}
 
 
-def test_work_that_is_no_product_is_listed_by_name():
-    """Two layers after five positions: 2 norms in each and one behind them, 8 heads on 6 pairs, a gated unit of 160."""
-    turned = layer(mixer=DenseAttention(n_heads=8, n_kv_heads=2, head_dim=16, position=Rope(base=1e4)))
-    assert folds.operations(decoder(turned).parts(), Pass.decode(5), batch=3) == {
-        "softmax": 3 * 2 * 8 * 6,
-        "rope": 3 * 2 * (8 + 2) * 16,
-        "activation": 3 * 2 * 160,
-        "norm": 3 * (2 * 2 + 1) * 64,
-    }
-
-
 def test_routed_copies_are_stored_whole_and_used_in_part():
     parts = [Part("moe", 10, linear("up", 3, 5, "experts_routed", copies=8, used=2))]
     assert folds.parameters(parts) == 10 * 8 * 15

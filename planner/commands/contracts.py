@@ -17,8 +17,11 @@ from planner.commands.options import (
     note,
     online_option,
     read_model,
+    say,
 )
-from planner.errors import UnknownName
+from planner.errors import UnknownName, UsageError
+
+SPARE = ("per", "units", "component", "format", "heads", "width", "layers")
 
 
 def register(commands: Commands) -> None:
@@ -26,11 +29,16 @@ def register(commands: Commands) -> None:
     sub = commands.add(
         "show",
         show,
-        "The itemised bill of a decoder, or what the headers of its checkpoint list, held to its contract. Exit status "
-        "1 if a checkpoint differs.",
-        "llama-3.1-8b",
+        "The itemised bill of a decoder: its tensors, the matrix products or element-wise operations of a pass, or its "
+        "cache. Of a checkpoint, the tensors of its headers, held to its contract. Exit status 1 if a checkpoint "
+        "differs.",
+        "llama-3.1-8b --of products --past 0 --new 2Ki",
     )
     sub.add_argument("model", metavar="MODEL", help=MODEL)
+    sub.add_argument("--of", metavar="LIST", default="tensors", help="tensors (default), products, cache or operations")
+    sub.add_argument("--past", metavar="N", help="cached positions before the pass (default 0)")
+    sub.add_argument("--new", metavar="N", help="positions of the pass (default 1)")
+    sub.add_argument("--kv", metavar="FORMAT", help="of the cache: see planner formats (default: the contract's)")
     edit_option(sub)
     online_option(sub)
 
@@ -72,10 +80,16 @@ def register(commands: Commands) -> None:
 def show(args: argparse.Namespace) -> int | None:
     import pandas
 
-    from planner.accounts import itemise, parameters
+    from planner.accounts import parameters
+    from planner.itemised import itemise
     from planner.sources import read_headers
     from planner.sources.checkpoint import INDEX
 
+    if args.of != "tensors":
+        return _show_work(args)
+    for name in ("past", "new", "kv"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name} is of a pass or a cache; take --of products, cache or operations beside it")
     headers = None if args.model == "-" else read_headers(args.model, online=args.online)
     if headers is not None:
         return checkpoints.show(args, *headers)
@@ -102,6 +116,25 @@ def show(args: argparse.Namespace) -> int | None:
     for line in loaded.against_published(total) if not args.edits else ():
         note(line)
     return None
+
+
+def _show_work(args: argparse.Namespace) -> None:
+    """One of the lists that depend on how long the sequence is, with its sums."""
+    import pandas
+
+    from planner.itemised import itemise
+
+    architecture = edited(read_model(args.model, args.online).architecture, args.edits)
+    said = {name: count(text, f"--{name}") for name in ("past", "new") if (text := getattr(args, name)) is not None}
+    frame = itemise(architecture, of=args.of, kv=args.kv, **said)
+    say({name: value for name, value in {"past": 0, "new": 1}.items() if name not in said})
+    amount = {"products": "flops", "cache": "bytes", "operations": "elements"}[args.of]
+    if args.form == "table" and len(frame) and args.of != "operations":  # of different kinds, so they have no sum
+        sums = frame.groupby("component", sort=False)[amount].sum() if args.of == "products" else {}
+        ends = [{"path": f"= {key}", amount: value} for key, value in sums.items()]
+        total = pandas.DataFrame([*ends, {"path": "= total", amount: frame[amount].sum()}])
+        frame = pandas.concat([frame, total]).convert_dtypes()
+    emit(args, frame, {}, SPARE)
 
 
 def contract(args: argparse.Namespace) -> None:

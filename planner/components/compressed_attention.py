@@ -64,7 +64,7 @@ class CompressedAttention(Mixer):
             linear("q_a", d_model, self.q_lora_rank, "attention"),
             self.norm.bill(self.q_lora_rank, "q_a_norm"),
             linear("q_b", self.q_lora_rank, heads * width, "attention", shard="heads"),
-            Operation("norm", heads * width, "new"),
+            Operation("q_norm", heads * width, "new"),
             linear("kv", d_model, width, "attention"),
             self.norm.bill(width, "kv_norm"),
             Tensor("sinks", (heads,), "attention", "attention", shard="heads"),

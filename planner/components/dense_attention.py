@@ -107,7 +107,7 @@ class DenseAttention(Mixer):
         return Bill.of(
             linear("k", d_model, heads * d_k, "attention", bias=self.k_bias, shard="kv_heads"),
             None if self.v_from_k else v,
-            self.v_norm.bill(d_v, "v_norm") if self.v_norm is not None else None,
+            self.v_norm.bill(d_v, "v_norm", vectors=heads) if self.v_norm is not None else None,
             CacheEntry("k", heads, d_k, self.rule, shard="kv_heads"),
             CacheEntry("v", heads, d_v, self.rule, shard="kv_heads"),
         )
@@ -117,7 +117,7 @@ class DenseAttention(Mixer):
             return None
         if self.qk_norm_over == "whole":
             return self.qk_norm.bill(heads * self.head_dim, id)
-        return self.qk_norm.bill(self.head_dim, id, heads=heads if self.qk_norm_over == "heads" else None)
+        return self.qk_norm.bill(self.head_dim, id, vectors=heads, apart=self.qk_norm_over == "heads")
 
     def _rotation(self) -> Operation | None:
         if not isinstance(self.position, Rope):

@@ -30,8 +30,7 @@ class LayerEmbedding(Spec):
         return Bill.of(
             Tensor("table.weight", (self.vocab_size, row), "embedding", "embedding", access="rows", shard="vocabulary"),
             linear("project", d_model, row, "other"),
-            self.norm.bill(self.width, "project_norm"),
-            Operation("norm", row - self.width, "new"),
+            self.norm.bill(self.width, "project_norm", vectors=n_layers),
         )
 
     def forward(self, x: Array, run: Run) -> Array:

@@ -54,7 +54,7 @@ class GatedDeltaNet(Mixer):
             short_convolution(2 * keys + values, self.conv_kernel, bias=False),
             *(Tensor(id, (heads,), ROLE, ROLE, shard="heads") for id in ("dt_bias", "a_log")),
             recurrence(heads, self.key_head_dim * self.value_head_dim, accesses=3),
-            self.norm.bill(self.value_head_dim),
+            self.norm.bill(self.value_head_dim, vectors=heads),
             Operation("gate", values, "new"),
             linear("out", values, d_model, ROLE, shard="row"),
         )
@@ -130,7 +130,7 @@ class KimiDeltaAttention(Mixer):
             Tensor("dt_bias", (width,), ROLE, ROLE, shard="heads"),
             Tensor("a_log", (heads,), ROLE, ROLE, shard="heads"),
             recurrence(heads, self.head_dim * self.head_dim, accesses=3),
-            self.norm.bill(self.head_dim),
+            self.norm.bill(self.head_dim, vectors=heads),
             Operation("gate", width, "new"),
             linear("o", width, d_model, "attention", shard="row"),
         )

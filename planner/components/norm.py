@@ -23,14 +23,13 @@ class Norm(Spec):
         """Whether it has a learned bias."""
         return False
 
-    def bill(self, width: Any, id: str = "norm", *, heads: Any = None) -> Bill:
-        """Vectors of shape [width], or [heads, width] where every head has its own."""
-        shape = (width,) if heads is None else (heads, width)
-        elements = width if heads is None else heads * width
+    def bill(self, width: Any, id: str = "norm", *, vectors: Any = 1, apart: bool = False) -> Bill:
+        """Learned vectors of shape [width] for all `vectors` of a position, or [vectors, width] where each is apart."""
+        shape = (vectors, width) if apart else (width,)
         return Bill.of(
             Tensor(f"{id}.weight", shape, "norms", "norms") if self.weight else None,
             Tensor(f"{id}.bias", shape, "norms", "norms") if self.biased else None,
-            Operation("norm", elements, "new"),
+            Operation(id, vectors * width, "new"),
         )
 
     def forward(self, x: Array, run: Run, id: str = "norm", *, groups: int = 1) -> Array:

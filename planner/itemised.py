@@ -1,0 +1,121 @@
+"""The itemised bill: a row for each tensor, matrix product, cache entry or element-wise operation of a decoder.
+
+The columns are those of the lists in `planner.bill`; the sums over them are in `planner.accounts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from planner import folds
+from planner.accounts import check_split, emitted, mla_form, position_bytes
+from planner.bill import Part, Pass, check_number
+from planner.contract import as_architecture
+from planner.storage import cache_format
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+LISTS = ("tensors", "products", "cache", "operations")
+
+
+def itemise(
+    model: Any,
+    *,
+    of: Literal["tensors", "products", "cache", "operations"] = "tensors",
+    past: Any = 0,
+    new: Any = 1,
+    attention: str = "causal",
+    logits: Any = "last",
+    mla: str = "auto",
+    kv: str | None = None,
+    modules: Sequence[str] = ("body",),
+) -> DataFrame:
+    """One of the four lists of a decoder, a row for each entry, layers of one kind together.
+
+    ``tensors``: what a checkpoint stores. ``products`` (FLOPs) and ``operations`` (elements of work that is no matrix
+    product, which no total of FLOPs includes): a pass of `new` positions after `past` cached ones, in the conventions
+    of `planner.flops`. ``cache``: what one sequence of past + new positions keeps, in the format `kv` (None: the
+    contract's own). Raises `UsageError` for another list.
+
+    >>> products = itemise("llama-3.1-8b", of="products", new=2048).set_index("path")["flops"]
+    >>> int(products["layers[0].mixer.scores"]), int(products.sum())
+    (550024249344, 29688401494016)
+    """
+    import pandas
+
+    check_split("of", of, *LISTS)
+    for name, value in (("past", past), ("new", new)):
+        check_number(name, value, "positions")
+    architecture = as_architecture(model)
+    if of == "tensors":
+        rows = _tensors(architecture.parts(), modules)
+    elif of == "cache":
+        chosen = architecture.kv if kv is None else kv
+        cache_format(chosen)
+        rows = _cache(architecture.parts(), past + new, chosen, architecture.activations, modules)
+    else:
+        run = Pass(past=past, new=new, emitted=emitted(logits, new), attention=attention, mla=mla_form(mla, past))
+        list_rows = _products if of == "products" else _operations
+        rows = list_rows(architecture.parts(), run, modules)
+    return pandas.DataFrame(rows)
+
+
+def _tensors(parts: Sequence[Part], modules: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for part, count, tensor in folds.tensors(parts, modules):
+        yield {
+            "path": tensor.id.lstrip("/") if tensor.shared else f"{part.path}.{tensor.id}".lstrip("."),
+            "role": tensor.role,
+            "component": tensor.component,
+            "shape": tensor.shape,
+            "copies": count * tensor.copies,
+            "parameters": count * tensor.size,
+        }
+
+
+def _products(parts: Sequence[Part], run: Pass, modules: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for part in (part for part in parts if part.module in modules):
+        for product in filter(run.runs, part.bill.products):
+            units = run.units(product)
+            yield {
+                "path": f"{part.path}.{product.id}",
+                "component": product.component,
+                "layers": part.count,
+                "per": product.domain,
+                "units": units,
+                "multiply_adds_per_unit": product.macs,
+                "flops": 2 * part.count * product.macs * units,
+            }
+
+
+def _operations(parts: Sequence[Part], run: Pass, modules: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for part in (part for part in parts if part.module in modules):
+        for operation in part.bill.operations:
+            units = run.units(operation)
+            yield {
+                "path": f"{part.path}.{operation.id}".lstrip("."),
+                "layers": part.count,
+                "per": operation.domain,
+                "units": units,
+                "elements_per_unit": operation.elements,
+                "elements": part.count * operation.elements * units,
+            }
+
+
+def _cache(
+    parts: Sequence[Part], length: Any, kv: str, activations: str, modules: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    for part in (part for part in parts if part.module in modules):
+        for entry in part.bill.cache:
+            positions, each = entry.rule.kept(length), position_bytes(entry, kv, activations)
+            yield {
+                "path": f"{part.path}.{entry.id}",
+                "layers": part.count,
+                "heads": entry.heads,
+                "width": entry.width,
+                "format": entry.stored_in(kv, activations),
+                "positions": positions,
+                "bytes_per_position": each,
+                "bytes": part.count * positions * each,
+            }
