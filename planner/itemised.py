@@ -6,7 +6,7 @@ The columns are those of the lists in `planner.bill`; the sums over them are in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from planner import folds
 from planner.accounts import check_split, emitted, mla_form, position_bytes
@@ -23,7 +23,7 @@ LISTS = ("tensors", "products", "cache", "operations")
 def itemise(
     model: Any,
     *,
-    of: Literal["tensors", "products", "cache", "operations"] = "tensors",
+    of: str = "tensors",
     past: Any = 0,
     new: Any = 1,
     attention: str = "causal",

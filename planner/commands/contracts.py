@@ -130,10 +130,11 @@ def _show_work(args: argparse.Namespace) -> None:
     say({name: value for name, value in {"past": 0, "new": 1}.items() if name not in said})
     amount = {"products": "flops", "cache": "bytes", "operations": "elements"}[args.of]
     if args.form == "table" and len(frame) and args.of != "operations":  # of different kinds, so they have no sum
-        sums = frame.groupby("component", sort=False)[amount].sum() if args.of == "products" else {}
-        ends = [{"path": f"= {key}", amount: value} for key, value in sums.items()]
-        total = pandas.DataFrame([*ends, {"path": "= total", amount: frame[amount].sum()}])
-        frame = pandas.concat([frame, total]).convert_dtypes()
+        ends = [{"path": "= total", amount: frame[amount].sum()}]
+        if args.of == "products":
+            sums = frame.groupby("component", sort=False)[amount].sum()
+            ends = [{"path": f"= {key}", amount: value} for key, value in sums.items()] + ends
+        frame = pandas.concat([frame, pandas.DataFrame(ends)]).convert_dtypes()
     emit(args, frame, {}, SPARE)
 
 
