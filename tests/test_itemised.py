@@ -82,5 +82,3 @@ def test_what_cannot_be_listed_is_a_sentence(asked, sentence):
     with pytest.raises(planner.PlannerError) as refusal:
         planner.itemise("mha", **asked)
     assert str(refusal.value).startswith(sentence)
-
-

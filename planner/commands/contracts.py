@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import Any
 
 from planner.commands import checkpoints
 from planner.commands.options import (
@@ -86,7 +87,8 @@ def show(args: argparse.Namespace) -> int | None:
     from planner.sources.checkpoint import INDEX
 
     if args.of != "tensors":
-        return _show_work(args)
+        _show_work(args)
+        return None
     for name in ("past", "new", "kv"):
         if getattr(args, name) is not None:
             raise UsageError(f"--{name} is of a pass or a cache; take --of products, cache or operations beside it")
@@ -125,7 +127,9 @@ def _show_work(args: argparse.Namespace) -> None:
     from planner.itemised import itemise
 
     architecture = edited(read_model(args.model, args.online).architecture, args.edits)
-    said = {name: count(text, f"--{name}") for name in ("past", "new") if (text := getattr(args, name)) is not None}
+    said: dict[str, Any] = {
+        name: count(text, f"--{name}") for name in ("past", "new") if (text := getattr(args, name)) is not None
+    }
     frame = itemise(architecture, of=args.of, kv=args.kv, **said)
     say({name: value for name, value in {"past": 0, "new": 1}.items() if name not in said})
     amount = {"products": "flops", "cache": "bytes", "operations": "elements"}[args.of]
