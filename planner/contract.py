@@ -93,15 +93,18 @@ class MultiToken(Spec):
 
     A module norms the decoder's output and the next token's embedding, projects both from 2 d_model to d_model, runs
     one decoder layer and a norm, and predicts through the decoder's output matrix; checkpoints with `own_tables` store
-    a copy of both tables in each module. A module drafts one token more; it is no part of the decoder's own counts.
+    a copy of both tables in each module, those with `own_head` an output matrix alone (Step-3.5). A module drafts one
+    token more; it is no part of the decoder's own counts.
     """
 
     count: Count = 1
     layer: Layer
     own_tables: bool = False
+    own_head: bool = False
 
     def rules(self) -> Iterator[tuple[Any, str]]:
         yield self.layer.count == 1, "layer.count is not 1; count says how many modules there are, each of one layer"
+        yield not (self.own_tables and self.own_head), "own_head says no more than own_tables; leave it out"
 
     def parts(self, vocab_size: Any, d_model: Any, *, tied: bool) -> Iterator[Part]:
         """The bills of all modules, under the module name ``mtp``."""
@@ -109,13 +112,12 @@ class MultiToken(Spec):
             yield Part(part.path, self.count * part.count, part.bill, "mtp")
         head = "/embedding.tokens.weight" if tied else "/output.weight"
         own: list[Tensor] = []
+        shape = (vocab_size, d_model)
         if self.own_tables:
+            own.append(Tensor("tokens.weight", shape, "embedding", "embedding", access="rows", shard="vocabulary"))
+        if self.own_tables or self.own_head:
             head = "head.weight"
-            shape = (vocab_size, d_model)
-            own = [
-                Tensor("tokens.weight", shape, "embedding", "embedding", access="rows", shard="vocabulary"),
-                Tensor(head, shape, "lm_head", "lm_head", shard="vocabulary"),
-            ]
+            own.append(Tensor(head, shape, "lm_head", "lm_head", shard="vocabulary"))
         names = ("embedding_norm", "hidden_norm", "final_norm")
         bill = Bill.of(
             *(self.layer.norm.bill(d_model, name) for name in names),

@@ -21,3 +21,9 @@ def test_a_batch_is_so_many_equal_sequences():
     model = planner.load("gemma-3-4b")
     assert planner.cache_bytes(model, 3000, batch=7) == planner.cache_bytes(model, [3000] * 7)
     assert planner.flops(model, new=50, batch=7) == 7 * planner.flops(model, new=50)
+
+
+def test_a_window_is_whole_during_a_pass_and_one_short_between_two():
+    model = planner.load("mistral-7b-v0.1")
+    assert planner.cache_bytes(model, 10_000) == 4096 * 131_072
+    assert planner.cache_bytes(model, 10_000, between_passes=True) == 4095 * 131_072

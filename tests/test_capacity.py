@@ -92,4 +92,5 @@ def test_the_smallest_step_down_in_format():
     assert smallest_format(plan) == "fp8"
     assert smallest_format(plan, formats=("awq-g128", "q8_0", "q6_k")) == "q6_k"
     assert smallest_format(plan.changed(tp=4)) == "bf16"
+    assert smallest_format(plan.changed(weights="fp8", tp=4)) == "fp8"  # a larger one would fit
     assert smallest_format(plan.changed(accelerator="rtx-4090")) is None

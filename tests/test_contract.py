@@ -128,6 +128,10 @@ def test_multi_token_prediction_is_apart():
     assert counted(drafting, modules=("mtp",)) == 2 * module
     tables = decoder(mtp=MultiToken(layer=one, own_tables=True))
     assert counted(tables, modules=("mtp",)) == module + 2 * 100 * 32
+    head = decoder(mtp=MultiToken(layer=one, own_head=True))
+    assert counted(head, modules=("mtp",)) == module + 100 * 32
+    with pytest.raises(ContractError, match=r"^own_head says no more than own_tables; "):
+        MultiToken(layer=one, own_tables=True, own_head=True)
     with pytest.raises(ContractError, match=r"^layer\.count is not 1; "):
         MultiToken(layer=layer())
 

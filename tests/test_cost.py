@@ -75,6 +75,11 @@ def test_seats_that_uneven_replicas_leave_empty_are_paid_for(sequences, dp):
     assert ("stays empty" in str(answer)) == (sequences % dp > 0)
 
 
+def test_a_user_pays_for_the_requests_of_a_month_and_for_what_lies_idle():
+    answer = cost("llama-3.1-8b", **CHAT, utilisation=0.5, requests_per_user_day=20, days_per_month=22)
+    assert answer.usd_per_user_month == pytest.approx(answer.usd_per_request * 20 * 22 / 0.5, rel=1e-12)
+
+
 def test_every_accelerator_of_a_replica_is_paid_for():
     """Two replicas of 2 x 2 at $2 an hour: $8 and $16, over the rate of both."""
     said = {**CHAT, "tp": 2, "pp": 2, "dp": 2}

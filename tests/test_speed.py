@@ -326,6 +326,9 @@ def test_what_was_not_said_is_assumed():
     assert "osl" not in answer.assumed
     assert "0.7: share of the dense peak" in answer.explain()
     assert "isl" not in estimate("llama-3.1-8b", accelerator="h100-sxm", context=2048).assumed
+    ragged = estimate("llama-3.1-8b", accelerator="h100-sxm", lengths=(2048, 100)).assumed
+    assert "osl" in ragged
+    assert not {"isl", "sequences"} & set(ragged)
 
 
 def test_roofs_are_those_of_the_formats_that_are_multiplied():
@@ -338,3 +341,4 @@ def test_roofs_are_those_of_the_formats_that_are_multiplied():
     for product in answer.products[answer.products["flops"] > 0].to_dict("records"):
         peak = roofs["peak_flops_per_s"][product["format"]]
         assert product["compute_s"] == pytest.approx(product["flops"] / (peak * reached[product["format"]]))
+        assert roofs["reached_flops_per_s"][product["format"]] == peak * reached[product["format"]]

@@ -236,8 +236,9 @@ def test_a_name_says_what_differs_by_role():
     assert scheme.name == "nvfp4+attention=bf16+lm_head=fp8"
     assert scheme.format_of("ffn_dense", (64, 64)).name == "nvfp4"
     assert scheme.format_of("attention", (64, 64)).name == "bf16"
-    with pytest.raises(UsageError, match=r"'awq-g128\+lm_head' is no weight format: behind \+ stands role=format"):
-        weight_format("awq-g128+lm_head")
+    for name in ("awq-g128+lm_head", "awq-g128+attention=bf16+lm_head"):
+        with pytest.raises(UsageError, match=r"\+lm_head' is no weight format: behind \+ stands role=format"):
+            weight_format(name)
     with pytest.raises(UnknownName, match="unknown role 'lm_hed'; did you mean 'lm_head'"):
         weight_format("awq-g128+lm_hed=bf16")
     with pytest.raises(UnknownName, match="unknown storage format 'bf61'; did you mean 'bf16'"):

@@ -54,6 +54,9 @@ def test_scores_live_in_one_layer_and_their_traffic_in_all():
     assert temporary.score_bytes(llama, Pass(past=6144, new=2048), 2) == 32 * 2048 * 8192 * 2
     assert temporary.score_bytes(llama, Pass.decode(8191), 2) == 32 * 8192 * 2
     assert temporary.naive_traffic(llama, Pass.prefill(1024), 2) == 32 * 32 * (4 * 1024 * 128 + 4 * 1024**2) * 2
+    tiles = 1024 // (131_072 // (4 * 128 * 2))  # of 128 keys
+    once, each = 2 * 1024 * 128, 1024 * (3 * 128 + 4)  # K and V; Q, and O with two statistics read and written
+    assert temporary.tiled_traffic(llama, Pass.prefill(1024), 131_072, 2) == 32 * 32 * (once + tiles * each) * 2
 
 
 def test_a_window_shortens_the_keys_at_hand():

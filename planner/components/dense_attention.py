@@ -23,11 +23,11 @@ class DenseAttention(Mixer):
     goes over each head with one vector (``head``), with a vector for each head (``heads``), or over all heads at once
     (``whole``). `kv_source` names the layers whose keys and values are read instead of own ones. `scale` multiplies
     the scores (None: head_dim ** -0.5); `output_gate` is a sigmoid gate on the heads' output, computed beside the
-    query; `head_gate` names what one number a head, projected apart, passes before it multiplies that head's output
-    (``softplus`` in Laguna, ``sigmoid`` in Step-3.5). `temperature` stretches queries by their position. Values are
-    multiplied by `value_scale` (MiMo); with `v_from_k` they are the key projection, before its norm and rotation, and
-    `v_norm` goes over each of their heads (Gemma 4). `output_norm` goes over all heads at once before the output
-    projection (BitNet).
+    query; `head_gate` names what a projection of its own passes before it multiplies the heads' output (``softplus``
+    in Laguna, ``sigmoid`` in Step-3.5), one number a head or one an element (`head_gate_over`). `temperature`
+    stretches queries by their position. Values are multiplied by `value_scale` (MiMo); with `v_from_k` they are the
+    key projection, before its norm and rotation, and `v_norm` goes over each of their heads (Gemma 4). `output_norm`
+    goes over all heads at once before the output projection (BitNet).
     """
 
     kind: ClassVar[str] = "dense_attention"
@@ -53,6 +53,7 @@ class DenseAttention(Mixer):
     sinks: bool = False
     output_gate: bool = False
     head_gate: Literal["sigmoid", "softplus"] | None = None
+    head_gate_over: Literal["head", "element"] = "head"
     temperature: Temperature | None = None
     value_scale: Scale | None = None
     v_from_k: bool = False
@@ -91,7 +92,7 @@ class DenseAttention(Mixer):
             self._keys_and_values(d_model, d_v) if self.kv_source is None else None,
             self.output_norm.bill(heads * d_v, "output_norm") if self.output_norm is not None else None,
             linear("o", heads * d_v, d_model if d_out is None else d_out, "attention", bias=self.o_bias, shard="row"),
-            linear("head_gate", d_model, heads, "attention", shard="heads") if self.head_gate is not None else None,
+            self._gate_of_heads(d_model, d_v),
             self._head_norm("q_norm", heads),
             self._head_norm("k_norm", kv_heads) if self.kv_source is None else None,
             Tensor("sinks", (heads,), "attention", "attention", shard="heads") if self.sinks else None,
@@ -111,6 +112,12 @@ class DenseAttention(Mixer):
             CacheEntry("k", heads, d_k, self.rule, shard="kv_heads"),
             CacheEntry("v", heads, d_v, self.rule, shard="kv_heads"),
         )
+
+    def _gate_of_heads(self, d_model: Any, d_v: Any) -> Bill | None:
+        if self.head_gate is None:
+            return None
+        width = self.n_heads if self.head_gate_over == "head" else self.n_heads * d_v
+        return linear("head_gate", d_model, width, "attention", shard="heads")
 
     def _head_norm(self, id: str, heads: Any) -> Bill | None:
         if self.qk_norm is None:
@@ -149,8 +156,8 @@ class DenseAttention(Mixer):
         if gate is not None:
             out = out * sigmoid(gate)
         if self.head_gate is not None:
-            opened = run.linear("head_gate", x)  # [S, D] -> [S, H]
-            out = out * {"sigmoid": sigmoid, "softplus": softplus}[self.head_gate](opened)[..., None]
+            raw = run.linear("head_gate", x).reshape(len(x), self.n_heads, -1)  # [S, D] -> [S, H, 1 or d_v]
+            out = out * {"sigmoid": sigmoid, "softplus": softplus}[self.head_gate](raw)
         out = out.reshape(len(x), -1)  # [S, H * d_v]
         if self.output_norm is not None:
             out = self.output_norm.forward(out, run, "output_norm")

@@ -19,7 +19,8 @@ Activation = Literal["relu", "relu2", "gelu", "gelu_tanh", "gelu_quick", "silu",
 class FeedForward(PositionWise):
     """``act(x W_up) W_down``, or gated ``(act(x W_gate) * x W_up) W_down`` (Shazeer 2020, eq. 5 and 6).
 
-    `clip` bounds the gated product's inputs (gpt-oss). `inner_norm` stands before W_down (BitNet). xIELU (Apertus)
+    `clip` bounds the gated product's inputs before the activation (gpt-oss), `clip_activated` behind it: act(x W_gate)
+    from above, x W_up on both sides (Step-3.5). `inner_norm` stands before W_down (BitNet). xIELU (Apertus)
     learns two scalars and stores two constants: with p = softplus(alpha_p) and n = beta + softplus(alpha_n) it is
     p x² + beta x where x > 0, else n (exp(min(x, eps)) - 1 - x) + beta x. With `sparsity` the gate x becomes
     max(x - m - q s, 0) before its activation, m and s its mean and deviation, q that normal quantile (Gemma 3n).
@@ -32,6 +33,7 @@ class FeedForward(PositionWise):
     activation: Activation = "silu"
     bias: bool = False
     clip: Scale | None = None
+    clip_activated: Scale | None = None
     inner_norm: Norm | None = None
     sparsity: Scale | None = None
     gate_scale: Scale | None = None
@@ -79,7 +81,10 @@ class FeedForward(PositionWise):
             gate = gate * self.gate_scale
         if self.clip is not None:
             gate, up = np.minimum(gate, self.clip), np.clip(up, -self.clip, self.clip)
-        return self._activated(gate, run) * (up + 1 if self.activation == "swiglu_oai" else up)
+        gate = self._activated(gate, run)
+        if self.clip_activated is not None:
+            gate, up = np.minimum(gate, self.clip_activated), np.clip(up, -self.clip_activated, self.clip_activated)
+        return gate * (up + 1 if self.activation == "swiglu_oai" else up)
 
     def _activated(self, x: Array, run: Run) -> Array:
         if self.activation != "xielu":

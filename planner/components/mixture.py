@@ -28,7 +28,8 @@ class Mixture(PositionWise):
     logits are multiplied by `router_scale`, and each expert's score by a learned scalar with `expert_scale` (Gemma 4).
     `output_bias` is added to the sum (JetMoe). A stored table of `hash_rows` token ids names each token's experts, the
     router only their weights (DeepSeek-V4's first layers). Routed experts may work on a projection of `d_latent`
-    elements, and the sum of their outputs is projected back (Nemotron 3 Super).
+    elements, and the sum of their outputs is projected back (Nemotron 3 Super). `clip_activated` is that of a routed
+    expert, `clip_activated_shared` that of the shared ones.
     """
 
     kind: ClassVar[str] = "mixture"
@@ -39,6 +40,8 @@ class Mixture(PositionWise):
     activation: Activation = "silu"
     bias: bool = False
     clip: Scale | None = None
+    clip_activated: Scale | None = None
+    clip_activated_shared: Scale | None = None
     d_ff_shared: Extent = 0
     shared_gate: bool = False
     router_bias: bool = False
@@ -70,14 +73,27 @@ class Mixture(PositionWise):
     @property
     def expert(self) -> FeedForward:
         """One routed expert."""
-        return FeedForward(d_ff=self.d_ff, gated=self.gated, activation=self.activation, bias=self.bias, clip=self.clip)
+        return FeedForward(
+            d_ff=self.d_ff,
+            gated=self.gated,
+            activation=self.activation,
+            bias=self.bias,
+            clip=self.clip,
+            clip_activated=self.clip_activated,
+        )
 
     @property
     def shared_expert(self) -> FeedForward | None:
         """All shared experts as one feed-forward, or None."""
         if isinstance(self.d_ff_shared, int) and self.d_ff_shared == 0:
             return None
-        return FeedForward(d_ff=self.d_ff_shared, gated=self.gated, activation=self.activation, clip=self.clip)
+        return FeedForward(
+            d_ff=self.d_ff_shared,
+            gated=self.gated,
+            activation=self.activation,
+            clip=self.clip,
+            clip_activated=self.clip_activated_shared,
+        )
 
     def bill(self, d_model: Any) -> Bill:
         shared = self.shared_expert

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 _ROLES = [
     (
         None,
-        r"visual|vision\w*|image\w*|audio\w*|patch_\w+|\w*projector|mtp|nextn|eh_proj|draft\w*|conv1d|shared_expert_gate",
+        r"visual|vision\w*|image\w*|audio\w*|patch_\w+|\w*projector|mtp|nextn|eh_proj|draft\w*|\w*conv1d|shared_expert_gate",
     ),
     ("lm_head", r"lm_head|output_layer|embed_out|head"),
     ("embedding", r"embed\w*|wte|wpe|word_embeddings"),
     ("norms", r"\w*norm\w*|ln_\w+"),
-    ("experts_shared", r"shared_experts?|shared_mlp"),
+    ("experts_shared", r"shared?_experts?|shared_mlp"),
     ("router", r"router|gate"),
-    ("experts_routed", r"experts|switch_mlp"),
+    ("experts_routed", r"experts|switch_mlp|moe"),
     ("ssm_conv_mixer", r"linear_attn|mamba\d?|mixer|ssm|short_conv"),
     ("attention", r"\w*attn|\w*attention|[qkvo]_proj|qkv\w*|kv_[ab]\w*|q_[ab]\w*|indexer"),
     ("ffn_dense", r"mlp|ffn|feed_forward|(gate|up|down|gate_up)_proj|fc[12]|w[123]"),

@@ -115,8 +115,8 @@ def dense(m: DenseAttention, x: Array, w: Weights, owner: Weights, owner_x: Arra
         out = out / (1 + np.exp(-gate))
     if m.head_gate is not None:
         for p, row in enumerate(x):
-            for h, raw in enumerate(linear(w, "head_gate", row)):
-                out[p, h] *= sigmoid(raw) if m.head_gate == "sigmoid" else math.log1p(math.exp(raw))
+            for h, raw in enumerate(linear(w, "head_gate", row).reshape(m.n_heads, -1)):
+                out[p, h] *= [sigmoid(n) if m.head_gate == "sigmoid" else math.log1p(math.exp(n)) for n in raw]
     rows = out.reshape(length, -1)
     if m.output_norm is not None:
         rows = np.stack([normed(m.output_norm, row, w("output_norm.weight"), w("output_norm.bias")) for row in rows])
@@ -177,7 +177,8 @@ def feed_forward(f: FeedForward, x: Array, w: Weights) -> Array:
         gate = gate * (1 if f.gate_scale is None else f.gate_scale)
         if f.clip is not None:
             gate, up = np.minimum(gate, f.clip), np.maximum(np.minimum(up, f.clip), -f.clip)
-        up = _activated(f, gate, w) * (up + (f.activation == "swiglu_oai"))
+        gate, most = _activated(f, gate, w), math.inf if f.clip_activated is None else f.clip_activated
+        up = np.minimum(gate, most) * (np.maximum(np.minimum(up, most), -most) + (f.activation == "swiglu_oai"))
     else:
         up = _activated(f, up, w)
     if f.inner_norm is not None:

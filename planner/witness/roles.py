@@ -141,6 +141,10 @@ ffn.gate.bias!                                                     plain     fee
 FEED_FORWARD.shared_experts.w1                                     plain     feed_forward.shared.gate
 FEED_FORWARD.shared_experts.w3                                     plain     feed_forward.shared.up
 FEED_FORWARD.shared_experts.w2                                     plain     feed_forward.shared.down
+moe.gate                                                           plain     feed_forward.router
+moe.router_bias!                                                   plain     feed_forward.router.correction
+moe.(gate|up|down)_proj                                            plain     feed_forward.experts.\1
+share_expert.(gate|up|down)_proj                                   plain     feed_forward.shared.\1
 mlp.gate.moe_statics.e_score_correction_bias!                      flat      feed_forward.router.correction
 FEED_FORWARD.(?:gate.)?expert_bias!                                plain     feed_forward.router.correction
 FEED_FORWARD.experts.gate_up_proj!  experts  feed_forward.experts.gate.weight feed_forward.experts.up.weight

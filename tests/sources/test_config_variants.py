@@ -244,8 +244,8 @@ def test_laguna_s_local_layers_have_more_heads_and_turn_whole():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"gating": "per-element"}, "gating = 'per-element' is not built, only one gate for each head"),
-        ({"gating_types": ["per_element"] * 48}, "is not built, only one gate for each head"),
+        ({"gating": False}, "do not say per-head or per-element"),
+        ({"gating_types": ["per_head", "per_element"] * 24}, "do not say per-head or per-element for all layers alike"),
         ({"moe_router_logit_softcapping": 5.0}, "moe_router_logit_softcapping is not built"),
         ({"num_attention_heads_per_layer": [48] * 47}, "has 47 entries for 48 layers"),
         ({"num_attention_heads_per_layer": [48, 72] * 24}, "two numbers for one layer type"),
@@ -255,3 +255,44 @@ def test_laguna_s_local_layers_have_more_heads_and_turn_whole():
 def test_what_other_lagunas_may_have_is_refused(changes, sentence):
     with pytest.raises(ContractError, match=sentence):
         read_config({**LAGUNA, **changes}, "config.json")
+
+
+STEP = next(row["config"] for row in ROWS if (row["kind"], row["name"]) == ("real", "step-3.5-flash"))
+
+
+def test_step_counts_as_its_checkpoint_with_its_prediction_modules():
+    """The published total of Step-3.5-Flash, whose three modules have an output matrix each and no input table."""
+    parts = read_config(STEP, "config.json").architecture.parts()
+    assert folds.parameters(parts, modules=("body", "mtp")) == 199_384_301_376
+
+
+def test_step_s_kinds_of_layer_turn_and_are_bounded_apart():
+    order = list(read_config(STEP, "config.json").architecture.order())
+    turned = [(layer.mixer.n_heads, layer.mixer.position.base, layer.mixer.position.width) for layer in order]
+    assert turned[:5] == [(64, 5e6, 64), *[(96, 1e4, None)] * 3, (64, 5e6, 64)]
+    assert [isinstance(layer.mixer.position.scaling, Llama3) for layer in order[:2]] == [True, False]
+    assert [i for i, layer in enumerate(order) if layer.feed_forward.clip_activated is not None] == [43, 44]
+    last = order[44].feed_forward
+    assert (last.expert.clip_activated, last.shared_expert.clip_activated) == (7, 16)
+
+
+def test_step_may_stand_in_a_file_with_a_vision_part():
+    whole = {"model_type": "step3p7", "text_config": STEP, "vision_config": {"width": 1536}}
+    assert read_config(whole, "config.json").architecture == read_config(STEP, "config.json").architecture
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"use_head_wise_attn_gate": False}, "use_head_wise_attn_gate = False is not built"),
+        ({"layer_types": ["full_attention"] * 46}, "has 46 entries for 45 layers and 3 modules behind them"),
+        ({"layer_types": ["full_attention"] * 46 + ["sliding_attention"] * 2}, "names two kinds of modules"),
+        ({"layer_types": ["linear_attention"] * 48}, "'linear_attention' is not built"),
+        ({"rope_theta": [1e4, *[5e6] * 47]}, "are not the same for all layers of"),
+        ({"moe_layers_enum": "3,x"}, "moe_layers_enum = '3,x' does not name layers"),
+        ({"attention_other_setting": {"num_attention_groups": 4}}, "num_attention_groups = 4 is not built"),
+    ],
+)
+def test_what_step_does_not_have_is_refused(changes, sentence):
+    with pytest.raises(ContractError, match=sentence):
+        read_config({**STEP, **changes}, "config.json")

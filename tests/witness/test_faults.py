@@ -35,6 +35,11 @@ def gates_of_heads_stay_open(patch):
     patch.setattr(dense_attention, "softplus", np.ones_like)
 
 
+@fault("step-3.5-flash", "attention as the reference")
+def gates_of_heads_are_not_squashed(patch):
+    patch.setattr(dense_attention, "sigmoid", lambda x: x)
+
+
 @fault("mistral-7b-v0.1", "attention as the reference", "FLOPs of prefill")
 def window_is_one_too_wide(patch):
     patch.setattr(rules.Window, "sees", lambda self, q, k: (k <= q) & (q - k <= self.width))

@@ -26,4 +26,4 @@ def test_decoding_gives_the_same_logits(name):
 
 
 def test_all_fixtures_are_here():
-    assert len(fixture_names()) == 49
+    assert len(fixture_names()) == 51

@@ -72,6 +72,13 @@ def test_cached_values_are_python_s(cached):
         assert {name: case[name] for name in expected} == expected
 
 
+def test_what_a_figure_is_stands_beside_it(cached):
+    meanings = {row[0].value: row[4].value for row in cached["Results"].iter_rows(min_row=4)}
+    assert meanings["weights"].startswith("needed: the rank's share of every tensor")
+    assert meanings["request_s"] == "a request from end to end"
+    assert meanings["burst_ttft_s"].startswith("TTFT of the last of all sequences")
+
+
 def test_inputs_are_named_yellow_and_open_and_all_else_is_locked(book):
     names = {name: next(iter(entry.destinations)) for name, entry in book.defined_names.items() if "!" in entry.value}
     for name in ("context", "sequences", "osl", "accelerator", "memory_fraction", "llama_3_1_8b_n_heads"):
@@ -99,6 +106,14 @@ def test_lists_of_models_formats_and_accelerators_guard_their_cells(book):
 def test_the_first_sheet_says_what_is_planned_and_whether_it_fits(book, cached):
     assert [cached["Start"].cell(row, 2).value for row in (3, 4, 5)] == ["llama-3.1-8b", "1 x h100-sxm", "fits"]
     assert [book["Start"].cell(row, 2).value for row in (4, 5)] == ['="1 x "&accelerator', "=verdict"]
+
+
+def test_a_plan_that_just_fits_is_tight(tmp_path):
+    said = {"accelerator": "h100-sxm", "sequences": 16}
+    said["context"] = fit("llama-3.1-8b", **said).longest_context
+    write_workbook(make_plan("llama-3.1-8b", **said), tmp_path / "plan.xlsx")
+    start = openpyxl.load_workbook(tmp_path / "plan.xlsx", data_only=True)["Start"]
+    assert start["B5"].value == fit("llama-3.1-8b", **said).verdict == "tight"
 
 
 def test_a_load_that_cannot_be_is_named_when_it_is_written(tmp_path):

@@ -12,7 +12,6 @@ from planner.sources.config_json import Config, family
 from planner.sources.families import common as read
 from planner.sources.families.sparse import deepseek_mixture, first_dense, routed_layers
 from planner.sources.families.variants import exaone_mixers
-from planner.spec import shown
 
 
 @family("glm4_moe", "glm4v_moe_text", "sarvam_moe", "solar_open")
@@ -104,21 +103,22 @@ def afmoe(c: Config) -> Architecture:
 
 @family("laguna")
 def laguna(c: Config) -> Architecture:
-    """Laguna: each head has a softplus gate, and local layers have more heads than the global ones."""
+    """Laguna: a softplus gate on the heads' output; local layers, where there are any, have more heads than global."""
     norm, width = read.rms_norm(c), read.head_dim(c, default=128)
     c.fixed("moe_apply_router_weight_on_input", "use_bidirectional_attention", "qkv_bias", to=False)
     c.fixed("norm_topk_prob", to=True)
     c.fixed("decoder_sparse_step", to=1)
-    gating, by_layer = c.raw("gating", default=True), c.list("gating_types", of=str) or ()
-    if gating not in (True, "per-head") or set(by_layer) - {"per_head"}:
-        raise c.refuse(f"gating = {shown(gating)} is not built, only one gate for each head")
+    gating = {"True": "head", "per-head": "head", "per-element": "element"}.get(str(c.raw("gating", default=True)))
+    if gating is None or set(c.list("gating_types", of=str) or ()) - {f"per_{gating}"}:
+        raise c.refuse("gating and gating_types do not say per-head or per-element for all layers alike")
     if c.number("moe_router_logit_softcapping", default=0.0):
         raise c.refuse("moe_router_logit_softcapping is not built, only 0")
     types = read.kinds(c, ["full_attention"] * read.n_layers(c))
     windows = read.windows(c, types, read.window(c, default=512))
     bias = read.biases("qkvo", c.flag("attention_bias"))
     per_kind = {kind: _laguna_kind(c, kind, heads, width) for kind, heads in _laguna_heads(c, types).items()}
-    mixers = read.windowed(c, windows, per_kind, head_dim=width, qk_norm=norm, head_gate="softplus", **bias)
+    gate = {"head_gate": "softplus", "head_gate_over": gating}
+    mixers = read.windowed(c, windows, per_kind, head_dim=width, qk_norm=norm, **gate, **bias)
     routed = routed_layers(c, 1)
     dense_ones = [i for i, on in enumerate(routed) if not on]
     if c.list("mlp_only_layers") not in (None, dense_ones):
