@@ -17,7 +17,6 @@ from planner.components.feed_forward import FeedForward
 from planner.components.latent_attention import LatentAttention
 from planner.components.mixture import Mixture
 from planner.components.norm import RMSNorm
-from planner.components.position import Rope
 from planner.contract import Architecture, Layer
 from planner.rules import Window
 
