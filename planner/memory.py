@@ -237,7 +237,7 @@ def fit(model: Any, **keywords: Any) -> Fit:
 
     >>> answer = fit("llama-3.1-8b", accelerator="h100-sxm", context=8192, sequences=16)
     >>> answer.verdict, answer.binding, answer.needed_bytes
-    ('fits', 'kv cache', 33919688704)
+    ('fits', 'kv cache', 33993564160)
     >>> fit("llama-3.1-70b", accelerator="h100-sxm").lever.partition(";")[0]
     'weights = fp8 saves 65.71 GiB and fits tightly'
     """

@@ -73,7 +73,7 @@ def size(
 
     >>> best = size("llama-3.1-8b", accelerators=["h100-sxm", "l40s"], context=8192, sequences=64).iloc[0]
     >>> best["accelerator"], int(best["count"]), best["verdict"]
-    ('l40s', 3, 'tight')
+    ('h100-sxm', 2, 'fits')
     """
     for name in (*LAYOUT_FIELDS, "count", "accelerator"):
         if name in keywords:
