@@ -58,7 +58,7 @@ def sidebar() -> None:
         for word, label, texts in (
             ("scale", "Axes", {"log": "logarithmic", "linear": "linear"}),
             ("bytes", "Bytes in", {"GiB": "GiB (1,024s)", "GB": "GB (1,000s)"}),
-            ("count", "Stated parameters", {"no": "as stated", "yes": "count them"}),
+            ("derive", "Stated parameters", {"no": "as stated", "yes": "count them"}),
         ):
             st.segmented_control(
                 label, CHOICES[word], key=word, format_func=texts.__getitem__, required=True, persist_state="session"

@@ -16,7 +16,7 @@ from planner.plan_fields import parse_field
 from planner.units import show
 
 LABELS = {
-    "cards": "Accelerators",
+    "count": "Accelerators",
     "tp": "TP",
     "pp": "PP",
     "dp": "DP",
@@ -43,7 +43,7 @@ LABELS = {
 """Word -> its name on the page, for what is typed in."""
 
 HELP = {
-    "cards": "How many there are. Left empty, as many as the layout has, or 1.",
+    "count": "How many there are. Left empty, as many as the layout has, or 1.",
     "tp": "Tensor parallelism: so many accelerators hold a share of every layer.",
     "pp": "Pipeline parallelism: the layers are dealt out over so many stages.",
     "dp": "Data parallelism: so many replicas, whole copies of the decoder, share the sequences.",
@@ -68,7 +68,7 @@ def _load() -> Decoder | None:
     token = controls.which_decoder("Decoder")
     with st.container(horizontal=True, gap="small"):
         choice("accelerator", "Accelerator", 220)
-        text("cards", width=166, placeholder="1, or the layout's")
+        text("count", width=166, placeholder="1, or the layout's")
         for word in words.LAYOUT:
             text(word, width=140 if word == "attention_dp" else 76, placeholder="auto")
     with st.container(horizontal=True, gap="small"):
@@ -85,9 +85,7 @@ def _plan_of(decoder: Decoder) -> Plan | None:
     if context is None or sequences is None:
         return None
     try:
-        said = said_in(("accelerator", "engine", "isl", "osl", *words.LAYOUT))
-        if cards := st.session_state["cards"].strip():
-            said["count"] = parse_field("count", cards, LABELS["cards"])
+        said = said_in(("accelerator", "count", "engine", "isl", "osl", *words.LAYOUT))
         plan = make_plan(decoder.architecture, context=context, sequences=sequences, **state.formats_asked(), **said)
         cached = plan.isl * int(st.session_state["cached"]) // 100
         return plan.changed(cached_prefix=cached) if cached else plan
@@ -160,7 +158,7 @@ def text(word: str, *, width: int, placeholder: str = "", plan: Plan | None = No
     if known is not None:
         placeholder = _default(known, plan)
         about = state.plain(f"{known.meaning}. Source: {known.source}.", 900)
-    taken = (known is not None or word == "cards") and st.session_state[word] == DEFAULTS[word]
+    taken = (known is not None or word == "count") and st.session_state[word] == DEFAULTS[word]
     st.text_input(
         LABELS[word] + (" · assumed" if taken else ""),
         key=word,

@@ -71,7 +71,7 @@ def _ranked(_plan: Plan, said: tuple[str, ...], accelerators: tuple[str, ...]) -
 def _said(decoder: Decoder, plan: Plan) -> tuple[str, ...]:
     """All that a ranking depends on beside the accelerators: the layout is what it finds."""
     parts = (plan.weights, plan.kv, plan.engine, plan.workload, plan.prices, sorted(plan.overrides.items()))
-    return decoder.token, st.session_state["count"], *map(repr, parts)
+    return decoder.token, st.session_state["derive"], *map(repr, parts)
 
 
 def _table(layouts: Sequence[Mapping[str, Any]], plan: Plan, caption: str = "ranked layouts") -> None:

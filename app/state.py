@@ -39,7 +39,7 @@ DEFAULTS = {
     "kv": OWN,
     "scale": "log",
     "bytes": "GiB",
-    "count": "no",
+    "derive": "no",
     "formula": "cache_equals_weights_context",
     **words.DEFAULTS,
 }
@@ -50,7 +50,7 @@ CHOICES = {
     "kv": (OWN, *(name for name, each in formats().items() if each.cache)),
     "scale": ("log", "linear"),
     "bytes": ("GiB", "GB"),
-    "count": ("no", "yes"),
+    "derive": ("no", "yes"),
     "formula": tuple(formulas),
     **words.CHOICES,
 }
@@ -122,7 +122,7 @@ def shown_decoders() -> list[Decoder]:
         except PlannerError as error:
             problem_box(f"{plain(label)} is left out until this is mended: {plain(str(error))}.")
             continue
-        found.append(Decoder(token, label, _named(architecture, label, st.session_state["count"] == "yes")))
+        found.append(Decoder(token, label, _named(architecture, label, st.session_state["derive"] == "yes")))
     return found
 
 

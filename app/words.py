@@ -30,7 +30,7 @@ MOST_OTHERS = 6
 
 DEFAULTS = {
     "accelerator": "h100-sxm",
-    "cards": "",
+    "count": "",
     "engine": "vllm",
     "isl": "",
     "osl": "",

@@ -136,7 +136,7 @@ def test_the_baseline_stays_where_another_decoder_falls_out():
 
 
 def test_parameters_can_be_counted_where_a_contract_states_them():
-    app = opened(m="mha", count="yes")
+    app = opened(m="mha", derive="yes")
     assert exact(app, "Weights") == f"{planner.compare(['mha'], derive=True)['weight_bytes'][0]:,} B"
 
 

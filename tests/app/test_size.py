@@ -15,7 +15,7 @@ from planner.speed import estimate
 from planner.units import show
 from tests.app.pages import chart, enter, opened, run, sentences, table, widget
 
-LINK = {"page": "Size", "m": "llama-3.1-70b", "cards": "8", "context": "4k", "batch": "64", "osl": "512"}
+LINK = {"page": "Size", "m": "llama-3.1-70b", "count": "8", "context": "4k", "batch": "64", "osl": "512"}
 SAID = {"accelerator": "h100-sxm", "count": 8, "context": 4000, "sequences": 64, "osl": 512}
 
 
@@ -147,7 +147,7 @@ def test_other_accelerators_are_ranked_beside_it_and_stand_in_the_link():
 @pytest.mark.parametrize(
     ("label", "word", "text"),
     [
-        ("Accelerators", "cards", "16"),
+        ("Accelerators", "count", "16"),
         ("TP", "tp", "4"),
         ("PP", "pp", "2"),
         ("Input tokens", "isl", "2k"),
@@ -165,8 +165,7 @@ def test_other_accelerators_are_ranked_beside_it_and_stand_in_the_link():
 def test_every_field_is_the_plans(label, word, text):
     app = opened(**LINK)
     enter(app, app.text_input, label, text)
-    name = "count" if word == "cards" else word
-    expected = plan(**{name: parse_field(name, text)})
+    expected = plan(**{word: parse_field(word, text)})
     answer, times = fit(expected), estimate(expected)
     assert metric(app, "Free on the fullest rank") == show(answer.headroom_bytes, "B", binary=True)
     assert metric(app, "First token after") == show(times.ttft_s, "s")
@@ -200,14 +199,14 @@ def test_a_cached_share_of_the_input():
 
 
 def test_a_layout_says_how_many_accelerators_there_are():
-    app = opened(**{**LINK, "cards": ""}, tp="4", pp="2")
+    app = opened(**{**LINK, "count": ""}, tp="4", pp="2")
     assert "on 8 x h100-sxm (tp4 pp2 dp1)" in verdict(app)
     assert metric(app, "First token after") == show(estimate(plan(tp=4, pp=2)).ttft_s, "s")
-    assert "on 1 x h100-sxm" in verdict(opened(**{**LINK, "cards": ""}))
+    assert "on 1 x h100-sxm" in verdict(opened(**{**LINK, "count": ""}))
 
 
 def test_experts_and_attention_in_parallel():
-    link = {"page": "Size", "m": "deepseek-v3", "accelerator": "h200", "cards": "8", "context": "4k", "batch": "16"}
+    link = {"page": "Size", "m": "deepseek-v3", "accelerator": "h200", "count": "8", "context": "4k", "batch": "16"}
     app = opened(**link, tp="8", ep="8", attention_dp="8")
     expected = make_plan(
         "deepseek-v3", accelerator="h200", count=8, context=4000, sequences=16, tp=8, ep=8, attention_dp=8
@@ -265,9 +264,9 @@ def test_an_unknown_price_is_said_once_and_the_rest_stands():
 @pytest.mark.parametrize(
     ("word", "text", "said"),
     [
-        ("cards", "0", "count = 0 is not a number of accelerators"),
-        ("cards", "1e15", "from 1 to 1,000,000"),
-        ("cards", "=1+1", "is not a number"),
+        ("count", "0", "count = 0 is not a number of accelerators"),
+        ("count", "1e15", "from 1 to 1,000,000"),
+        ("count", "=1+1", "is not a number"),
         ("tp", "3", "make them agree"),
         ("isl", "5k", "isl = 5000 and osl = 512 do not fit context = 4000"),
         ("memory_fraction", "2", "a share above 0 and up to 1"),

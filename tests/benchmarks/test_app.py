@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from planner.app.views import compare, size
 
 MAIN = Path(__file__).parents[2] / "app" / "main.py"
-LOAD = {"page": "Size", "cards": "8", "context": "16k", "osl": "512"}
+LOAD = {"page": "Size", "count": "8", "context": "16k", "osl": "512"}
 HEADS, BATCHES = (8, 1, 32, 16, 2, 4), tuple(map(str, range(16, 64)))
 
 

@@ -16,7 +16,7 @@ from planner.units import show
 from tests.browser.hands import gone_to, metric, note, rewritten, settled, typed, until
 
 TITLES = {"Size": "Size a deployment", "Cost": "Cost"}
-LOAD = "m=llama-3.1-70b&cards=8&context=4k&batch=64&osl=512"
+LOAD = "m=llama-3.1-70b&count=8&context=4k&batch=64&osl=512"
 SAID = {"accelerator": "h100-sxm", "count": 8, "context": 4000, "sequences": 64, "osl": 512}
 
 
