@@ -1,4 +1,5 @@
-"""The itemised bill: a row for each tensor, matrix product, cache entry or element-wise operation of a decoder.
+"""The itemised bill: a row for each tensor, matrix product, cache entry or element-wise operation of a decoder, and for
+what a pass needs for its own time.
 
 The columns are those of the lists in `planner.bill`; the sums over them are in `planner.accounts`.
 """
@@ -8,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner import folds
+from planner import folds, temporary
 from planner.accounts import check_split, emitted, mla_form, position_bytes
 from planner.bill import Part, Pass, check_number
 from planner.contract import as_architecture
-from planner.storage import cache_format
+from planner.errors import UsageError
+from planner.storage import cache_format, find
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-LISTS = ("tensors", "products", "cache", "operations")
+LISTS = ("tensors", "products", "cache", "operations", "temporary")
 
 
 def itemise(
@@ -30,14 +32,17 @@ def itemise(
     logits: Any = "last",
     mla: str = "auto",
     kv: str | None = None,
+    on_chip_bytes: Any = None,
     modules: Sequence[str] = ("body",),
 ) -> DataFrame:
-    """One of the four lists of a decoder, a row for each entry, layers of one kind together.
+    """One of the lists of a decoder, a row for each entry, layers of one kind together.
 
     ``tensors``: what a checkpoint stores. ``products`` (FLOPs) and ``operations`` (elements of work that is no matrix
     product, which no total of FLOPs includes): a pass of `new` positions after `past` cached ones, in the conventions
     of `planner.flops`. ``cache``: what one sequence of past + new positions keeps, in the format `kv` (None: the
-    contract's own). Raises `UsageError` for another list.
+    contract's own). ``temporary``: bytes of the scores that a naive kernel writes out, of what attention in tiles keeps
+    instead, of the traffic of both (of tiles, where it is said how large `on_chip_bytes` are), and of the logits.
+    Raises `UsageError` for another list.
 
     >>> products = itemise("llama-3.1-8b", of="products", new=2048).set_index("path")["flops"]
     >>> int(products["layers[0].mixer.scores"]), int(products.sum())
@@ -48,6 +53,8 @@ def itemise(
     check_split("of", of, *LISTS)
     for name, value in (("past", past), ("new", new)):
         check_number(name, value, "positions")
+    if on_chip_bytes is not None and (of != "temporary" or not on_chip_bytes > 0):
+        raise UsageError(f"on_chip_bytes = {on_chip_bytes!r:.60} is not a size above 0 for of = temporary")
     architecture = as_architecture(model)
     if of == "tensors":
         rows = _tensors(architecture.parts(), modules)
@@ -57,8 +64,14 @@ def itemise(
         rows = _cache(architecture.parts(), past + new, chosen, architecture.activations, modules)
     else:
         run = Pass(past=past, new=new, emitted=emitted(logits, new), attention=attention, mla=mla_form(mla, past))
-        list_rows = _products if of == "products" else _operations
-        rows = list_rows(architecture.parts(), run, modules)
+        parts = [part for part in architecture.parts() if part.module in modules]
+        match of:
+            case "products":
+                rows = _products(parts, run)
+            case "operations":
+                rows = _operations(parts, run)
+            case _:
+                rows = _temporary(parts, run, find(architecture.activations).bits // 8, on_chip_bytes)
     return pandas.DataFrame(rows)
 
 
@@ -74,8 +87,8 @@ def _tensors(parts: Sequence[Part], modules: Sequence[str]) -> Iterator[dict[str
         }
 
 
-def _products(parts: Sequence[Part], run: Pass, modules: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for part in (part for part in parts if part.module in modules):
+def _products(parts: Sequence[Part], run: Pass) -> Iterator[dict[str, Any]]:
+    for part in parts:
         for product in filter(run.runs, part.bill.products):
             units = run.units(product)
             yield {
@@ -89,8 +102,8 @@ def _products(parts: Sequence[Part], run: Pass, modules: Sequence[str]) -> Itera
             }
 
 
-def _operations(parts: Sequence[Part], run: Pass, modules: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for part in (part for part in parts if part.module in modules):
+def _operations(parts: Sequence[Part], run: Pass) -> Iterator[dict[str, Any]]:
+    for part in parts:
         for operation in part.bill.operations:
             units = run.units(operation)
             yield {
@@ -101,6 +114,19 @@ def _operations(parts: Sequence[Part], run: Pass, modules: Sequence[str]) -> Ite
                 "elements_per_unit": operation.elements,
                 "elements": part.count * operation.elements * units,
             }
+
+
+def _temporary(parts: Sequence[Part], run: Pass, elem_bytes: int, on_chip_bytes: Any) -> Iterator[dict[str, Any]]:
+    float32 = find("fp32").bits // 8
+    largest, all_layers = "at once, in the layer where they are largest", "read and written, in all layers"
+    yield {"path": "scores", "what": largest, "bytes": temporary.score_bytes(parts, run, elem_bytes)}
+    yield {"path": "tiled statistics", "what": largest, "bytes": temporary.statistics_bytes(parts, run, float32)}
+    yield {"path": "traffic with scores", "what": all_layers, "bytes": temporary.naive_traffic(parts, run, elem_bytes)}
+    if on_chip_bytes is not None:
+        tiled = temporary.tiled_traffic(parts, run, on_chip_bytes, elem_bytes)
+        yield {"path": "traffic in tiles", "what": all_layers, "bytes": tiled}
+    logits = temporary.logits_bytes(parts, run, float32)
+    yield {"path": "logits", "what": "at once, in float32", "bytes": logits}
 
 
 def _cache(

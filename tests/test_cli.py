@@ -146,8 +146,8 @@ def test_show_lists_the_work_of_a_pass_apart_from_what_is_no_product(capsys):
     _, out, _ = run(capsys, "show", "deepseek-v3", "--of", "cache", "--kv", "fp8")
     assert out.splitlines()[-1].split() == ["=", "total", "35,136"]
     for asked, sentence in (
-        (("--past", "5"), "--past is of a pass or a cache; take --of products, cache or operations beside it"),
-        (("--of", "flops"), "of = 'flops' is none of tensors, products, cache, operations"),
+        (("--past", "5"), "--past is of a pass or its cache; say with --of what to list of it"),
+        (("--of", "flops"), "of = 'flops' is none of tensors, products, cache, operations, temporary"),
     ):
         status, out, err = run(capsys, "show", "mha", *asked)
         assert (status, out, sentence in err) == (2, "", True)

@@ -69,11 +69,30 @@ def test_a_cache_names_its_formats():
     assert (state["format"], state["positions"], state["bytes_per_position"]) == ("fp32", 1, 8192 * 16 * 4)
 
 
+def test_temporary_memory_of_naive_and_of_tiled_attention():
+    """Llama-3.1-8B reads 1,024 positions, 32 heads of 128: scores in bf16, two float32 statistics of each query.
+
+    In 128 KiB, tiles hold 128 keys: K and V go by once, queries and outputs with each of 8 tiles.
+    """
+    asked = {"new": 1024, "on_chip_bytes": 131_072}
+    found = {path: row["bytes"] for path, row in rows("llama-3.1-8b", of="temporary", **asked).items()}
+    assert found == {
+        "scores": 32 * 1024**2 * 2,
+        "tiled statistics": 2 * 32 * 1024 * 4,
+        "traffic with scores": 32 * 32 * (4 * 1024 * 128 + 4 * 1024**2) * 2,
+        "traffic in tiles": 32 * 32 * (2 * 1024 * 128 + 8 * 1024 * (3 * 128 + 4)) * 2,
+        "logits": 128_256 * 4,
+    }
+    assert "traffic in tiles" not in rows("llama-3.1-8b", of="temporary", new=1024)
+
+
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"of": "flops"}, "of = 'flops' is none of tensors, products, cache, operations"),
+        ({"of": "flops"}, "of = 'flops' is none of tensors, products, cache, operations, temporary"),
         ({"of": "products", "past": -1}, "past = -1 is not a number of positions, 0 or more"),
+        ({"of": "temporary", "on_chip_bytes": 0}, "on_chip_bytes = 0 is not a size above 0 for of = temporary"),
+        ({"of": "products", "on_chip_bytes": 1}, "on_chip_bytes = 1 is not a size above 0 for of = temporary"),
         ({"of": "cache", "new": None}, "new = None is not a number of positions, 0 or more"),
         ({"of": "cache", "kv": "awq-g128"}, "unknown cache format 'awq-g128'"),
     ],

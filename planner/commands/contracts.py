@@ -30,16 +30,21 @@ def register(commands: Commands) -> None:
     sub = commands.add(
         "show",
         show,
-        "The itemised bill of a decoder: its tensors, the matrix products or element-wise operations of a pass, or its "
-        "cache. Of a checkpoint, the tensors of its headers, held to its contract. Exit status 1 if a checkpoint "
-        "differs.",
+        "The itemised bill of a decoder: its tensors, its cache, or of a pass the matrix products, the element-wise "
+        "operations or the temporary memory. Of a checkpoint, the tensors of its headers, held to its contract. Exit "
+        "status 1 if a checkpoint differs.",
         "llama-3.1-8b --of products --past 0 --new 2Ki",
     )
     sub.add_argument("model", metavar="MODEL", help=MODEL)
-    sub.add_argument("--of", metavar="LIST", default="tensors", help="tensors (default), products, cache or operations")
+    sub.add_argument(
+        "--of", metavar="LIST", default="tensors", help="tensors (default), products, cache, operations or temporary"
+    )
     sub.add_argument("--past", metavar="N", help="cached positions before the pass (default 0)")
     sub.add_argument("--new", metavar="N", help="positions of the pass (default 1)")
     sub.add_argument("--kv", metavar="FORMAT", help="of the cache: see planner formats (default: the contract's)")
+    sub.add_argument(
+        "--on-chip", metavar="SIZE", help="memory for tiles of attention, such as 192KiB, for --of temporary"
+    )
     edit_option(sub)
     online_option(sub)
 
@@ -89,9 +94,9 @@ def show(args: argparse.Namespace) -> int | None:
     if args.of != "tensors":
         _show_work(args)
         return None
-    for name in ("past", "new", "kv"):
+    for name in ("past", "new", "kv", "on_chip"):
         if getattr(args, name) is not None:
-            raise UsageError(f"--{name} is of a pass or a cache; take --of products, cache or operations beside it")
+            raise UsageError(f"--{name.replace('_', '-')} is of a pass or its cache; say with --of what to list of it")
     headers = None if args.model == "-" else read_headers(args.model, online=args.online)
     if headers is not None:
         return checkpoints.show(args, *headers)
@@ -125,15 +130,18 @@ def _show_work(args: argparse.Namespace) -> None:
     import pandas
 
     from planner.itemised import itemise
+    from planner.units import parse_bytes
 
     architecture = edited(read_model(args.model, args.online).architecture, args.edits)
     said: dict[str, Any] = {
         name: count(text, f"--{name}") for name in ("past", "new") if (text := getattr(args, name)) is not None
     }
+    if args.on_chip is not None:
+        said["on_chip_bytes"] = parse_bytes(args.on_chip, "--on-chip")
     frame = itemise(architecture, of=args.of, kv=args.kv, **said)
     say({name: value for name, value in {"past": 0, "new": 1}.items() if name not in said})
-    amount = {"products": "flops", "cache": "bytes", "operations": "elements"}[args.of]
-    if args.form == "table" and len(frame) and args.of != "operations":  # of different kinds, so they have no sum
+    amount = {"products": "flops", "cache": "bytes"}.get(args.of)  # the rows of the others are of different kinds
+    if args.form == "table" and len(frame) and amount is not None:
         ends = [{"path": "= total", amount: frame[amount].sum()}]
         if args.of == "products":
             sums = frame.groupby("component", sort=False)[amount].sum()
