@@ -47,6 +47,15 @@ def test_the_tensors_of_every_family_are_those_of_its_contract(row):
     assert set(found.verdicts().values()) == {"equal"}
 
 
+def test_a_buffer_has_its_place_by_its_published_name():
+    step = "stepfun-ai/Step-3.5-Flash, published names, two layers of three experts"
+    found = tensors(step)
+    found["model.layers.1.moe.router_bias"] = found.pop("layers.1.feed_forward.router.correction")
+    assert differences(step, found).agree
+    found["model.layers.1.moe.router_bias2"] = found.pop("model.layers.1.moe.router_bias")
+    assert not differences(step, found).agree
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_a_tensor_that_is_missing_is_called_as_its_like_in_another_layer(row):
     model = read_config(row["config"], row["name"]).architecture
