@@ -332,7 +332,7 @@ def _recordable(value: Value) -> Value:
 
 def _kind(a: Value, b: Value) -> str:
     """Name what two values have in common; a record wins over all, and then refuses what it cannot hold."""
-    if isinstance(a, Real) and isinstance(b, Real):
+    if isinstance(a, (int, float, Real)) and isinstance(b, (int, float, Real)):  # Real alone is slow to ask
         return "number"
     if isinstance(a, Written) or isinstance(b, Written):
         return "written"
