@@ -7,6 +7,7 @@ beside every answer.
 
 from __future__ import annotations
 
+import datetime
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -208,9 +209,11 @@ def make_plan(model: Any, **keywords: Any) -> Plan:
 
 
 def _plain(value: Any) -> Any:
-    """A list as a tuple and a number of NumPy as Python's, which notebooks hold without knowing."""
+    """A list as a tuple, a date as its text, a number of NumPy, which notebooks hold without knowing, as Python's."""
     if isinstance(value, list):
         return tuple(map(_plain, value))
+    if isinstance(value, datetime.date):
+        return f"{value:%Y-%m-%d}"
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 

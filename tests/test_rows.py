@@ -281,6 +281,15 @@ def test_what_nobody_publishes_is_a_reason_and_not_a_figure():
     assert frame["verdict"].tolist() == ["fits", "fits"]
 
 
+def test_dates_of_a_frame_are_those_of_the_prices():
+    days = ["2025-10-31", "2026-06-01"]
+    frame = pd.DataFrame({**BASE, "as_of": pd.to_datetime([*days, None])})
+    texts = pd.DataFrame({**BASE, "as_of": [*days, None]})
+    priced = planner.plan_frame(frame)["usd_per_accelerator_hour"].tolist()
+    assert priced == planner.plan_frame(texts)["usd_per_accelerator_hour"].tolist()
+    assert priced[0] != priced[1] == priced[2]
+
+
 def test_beyond_the_stated_maximum_is_computed_and_said():
     frame = assert_rows_agree(pd.DataFrame({**BASE, "context": [131_072, 131_073]}))
     assert frame["warning"].tolist() == ["", "beyond the stated maximum of 131,072 positions"]
