@@ -18,11 +18,14 @@ def settled(page):
 
 
 def typed(page, label, text):
-    """Type into a field and leave it with Enter."""
+    """Type into a field and leave it with Enter; a page that is drawn anew meanwhile may give an older text back."""
     field = page.get_by_label(re.compile(rf"^{label}( · assumed)?$"))
-    field.fill(text)
-    field.press("Enter")
-    settled(page)
+    for _ in range(TRIES):
+        field.fill(text)
+        field.press("Enter")
+        settled(page)
+        if field.count() != 1 or field.input_value() == text:
+            return
 
 
 def note(page, text):
