@@ -56,15 +56,15 @@ def itemise(
     if on_chip_bytes is not None and (of != "temporary" or not on_chip_bytes > 0):
         raise UsageError(f"on_chip_bytes = {on_chip_bytes!r:.60} is not a size above 0 for of = temporary")
     architecture = as_architecture(model)
+    parts = [part for part in architecture.parts() if part.module in modules]
     if of == "tensors":
-        rows = _tensors(architecture.parts(), modules)
+        rows = _tensors(parts, modules)
     elif of == "cache":
         chosen = architecture.kv if kv is None else kv
         cache_format(chosen)
-        rows = _cache(architecture.parts(), past + new, chosen, architecture.activations, modules)
+        rows = _cache(parts, past + new, chosen, architecture.activations)
     else:
         run = Pass(past=past, new=new, emitted=emitted(logits, new), attention=attention, mla=mla_form(mla, past))
-        parts = [part for part in architecture.parts() if part.module in modules]
         match of:
             case "products":
                 rows = _products(parts, run)
@@ -129,10 +129,8 @@ def _temporary(parts: Sequence[Part], run: Pass, elem_bytes: int, on_chip_bytes:
     yield {"path": "logits", "what": "at once, in float32", "bytes": logits}
 
 
-def _cache(
-    parts: Sequence[Part], length: Any, kv: str, activations: str, modules: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    for part in (part for part in parts if part.module in modules):
+def _cache(parts: Sequence[Part], length: Any, kv: str, activations: str) -> Iterator[dict[str, Any]]:
+    for part in parts:
         for entry in part.bill.cache:
             positions, each = entry.rule.kept(length), position_bytes(entry, kv, activations)
             yield {

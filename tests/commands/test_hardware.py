@@ -4,18 +4,7 @@ import json
 
 import pytest
 
-from planner.cli import main
 from planner.printing import WIDTH
-
-
-@pytest.fixture
-def run(capsys):
-    def typed(*argv):
-        status = main([str(word) for word in argv])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return typed
 
 
 def rows(run, *argv):

@@ -5,26 +5,16 @@ import json
 import pytest
 
 from planner.assumptions import assumptions
-from planner.cli import main
 from planner.printing import WIDTH
 from planner.storage import cache_format, weight_format
 
 
-@pytest.fixture
-def run(capsys):
-    def typed(*argv):
-        assert main([str(word) for word in argv]) == 0
-        return capsys.readouterr()
-
-    return typed
+def rows(answered, command):
+    return {row["name"]: row for row in json.loads(answered(command, "--json").out)["rows"]}
 
 
-def rows(run, command):
-    return {row["name"]: row for row in json.loads(run(command, "--json").out)["rows"]}
-
-
-def test_formats_are_those_that_the_options_take(run):
-    found = rows(run, "formats")
+def test_formats_are_those_that_the_options_take(answered):
+    found = rows(answered, "formats")
     assert all(weight_format(name) for name, row in found.items() if row["weights_bits"])
     assert all(cache_format(name) for name, row in found.items() if row["kv_bits"])
     assert all(row["weights_bits"] or row["kv_bits"] for row in found.values())
@@ -35,15 +25,15 @@ def test_formats_are_those_that_the_options_take(run):
     assert "lm_head" not in awq["quantises"]
 
 
-def test_a_terminal_names_what_a_format_quantises_once(run):
-    out, err = run("formats")
-    assert len(out.splitlines()) == 3 + len(rows(run, "formats"))  # two lines of heads, a rule, a line each
+def test_a_terminal_names_what_a_format_quantises_once(answered):
+    out, err = answered("formats")
+    assert len(out.splitlines()) == 3 + len(rows(answered, "formats"))  # two lines of heads, a rule, a line each
     assert next(line for line in out.splitlines() if line.startswith("awq-g128")).split()[3] == "linear"
     assert "linear quantises attention, ssm_conv_mixer, ffn_dense, experts_routed, experts_shared\n" in err
 
 
-def test_assumptions_are_those_of_the_presets(run):
-    found = rows(run, "assumptions")
+def test_assumptions_are_those_of_the_presets(answered):
+    found = rows(answered, "assumptions")
     assert found.keys() == assumptions().keys()
     assert (found["reserve_bytes"]["value"], found["reserve_bytes"]["unit"]) == (2**30, "B")
     assert found["memory_fraction"]["engines"] == "none = 1.0, sglang = 0.88, llama.cpp = 1.0"
@@ -51,12 +41,12 @@ def test_assumptions_are_those_of_the_presets(run):
 
 
 @pytest.mark.parametrize("command", ["formats", "assumptions"])
-def test_a_terminal_has_room(run, command):
-    assert max(map(len, run(command).out.splitlines())) <= WIDTH
+def test_a_terminal_has_room(answered, command):
+    assert max(map(len, answered(command).out.splitlines())) <= WIDTH
 
 
-def test_a_terminal_shows_assumptions_with_their_units(run):
-    out = run("assumptions").out
+def test_a_terminal_shows_assumptions_with_their_units(answered):
+    out = answered("assumptions").out
     assert "1 GiB" in out
     assert "65 µs" in out
     assert "90 µs" in out

@@ -9,7 +9,6 @@ import zipfile
 
 import pytest
 
-from planner.cli import main
 from planner.printing import as_text_cell
 from planner.rows import REMARKS, UNITS, plan_row
 from planner.workbook.cells import Cells
@@ -23,16 +22,6 @@ team,model,accelerator,context,sequences,budget,code
 "\ttab",mixtral-8x7b,h200-sxm,9000,4,0,1
 """
 OWN = CASES.partition("\n")[0].split(",")
-
-
-@pytest.fixture
-def run(capsys):
-    def typed(*argv):
-        status = main([str(word) for word in argv])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return typed
 
 
 @pytest.fixture
